@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A loader hands out the batches of one rank, in order, across epochs, each already in memory
+ * when it is asked for. One thread uses a loader at a time; several loaders of one engine may
+ * be used by several threads.
+ *
+ *     while ((rc = stk_loader_next(loader, &batch)) == STK_BATCH) {
+ *         train_step(batch.data, batch.labels, batch.count);
+ *         stk_loader_release(loader, &batch);
+ *     }
+ */
+#ifndef STOKER_LOADER_H
+#define STOKER_LOADER_H
+
+#include <stoker/engine.h>
+#include <stoker/plan.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Results of stk_loader_next(). */
+#define STK_END 0
+#define STK_BATCH 1
+
+typedef struct stk_loader stk_loader;
+
+/* What stays in a cache when it has been used. DESIGN: docs/design/policy.md. */
+typedef enum stk_policy {
+    STK_POLICY_DEFAULT = 0, /* STK_POLICY_NEXT_USE */
+    STK_POLICY_NONE = 1,    /* nothing: samples are staged only */
+    STK_POLICY_PIN = 2,     /* the first that fit, for good */
+    STK_POLICY_LRU = 3,     /* the most recently used */
+    STK_POLICY_NEXT_USE = 4 /* those used again soonest (Belady 1966) */
+} stk_policy;
+
+/* How a batch comes. */
+typedef enum stk_layout {
+    STK_LAYOUT_DEFAULT = 0, /* FIXED with a decode function or where all samples have one size */
+    STK_LAYOUT_RAW = 1,     /* a pointer and a length per sample, into the cache, no copy */
+    STK_LAYOUT_FIXED = 2    /* one contiguous buffer of count x item_bytes */
+} stk_layout;
+
+/* What to do about a sample that cannot be read or decoded, after the retries. */
+typedef enum stk_bad_sample {
+    STK_BAD_DEFAULT = 0, /* STK_BAD_FAIL */
+    STK_BAD_FAIL = 1,    /* the batch that it is in fails with STK_E_SAMPLE */
+    STK_BAD_REPLACE = 2  /* the next good id modulo n takes its place and a ledger says so */
+} stk_bad_sample;
+
+/* What a decode function is given. All of it is borrowed for the call. */
+typedef struct stk_decode_args {
+    const void *bytes; /* the stored sample */
+    uint64_t n_bytes;
+    void *slot; /* item_bytes of the batch, contents undefined */
+    uint64_t item_bytes;
+    uint64_t sample;
+    uint64_t epoch;
+    uint64_t seed; /* a hash of (order seed, epoch, sample): the same on every run and rank */
+    int64_t label;
+} stk_decode_args;
+
+/*
+ * Turns a stored sample into its slot of a batch. Runs on several worker threads at once. Any
+ * result but 0 makes the sample bad.
+ */
+typedef int (*stk_decode_fn)(void *context, const stk_decode_args *args);
+
+/*
+ * batch_size      samples of a batch, 1 .. 2^18. Required.
+ * epochs          length of the run; 0: unknown, goes on until the loader is closed.
+ * horizon_epochs  with epochs 0: how many epochs are looked ahead, 1 .. 64; 0: 8. Where every
+ *                 rank reads the whole set in every epoch (world 1) two are enough and used.
+ * order           kind, sampler, seed, world, rank and so on; its n is set by the loader and
+ *                 must be 0 or the data set's.
+ * drop_last       1: the incomplete batch at an epoch's end is left out.
+ * policy          stk_policy.
+ * layout          stk_layout.
+ * ram_bytes       this loader's part of the engine's RAM tier; 0: what the data set needs, as
+ *                 far as it is still free. STK_E_INFEASIBLE if it is not free.
+ * staging_bytes   memory for batches being filled or borrowed; 0: 256 MiB, or four of the
+ *                 largest batches if that is more. At least two of the largest batches.
+ * staging_batches at most so many batches are staged or borrowed, 2 .. 65536; 0: as many as
+ *                 staging_bytes holds.
+ * borrow_max      batches that may be out at a time, 1 .. 64; 0: 2.
+ * retries         of a read that failed, 1 .. 16 (STK_NONE: none); 0: 1.
+ * bad_sample      stk_bad_sample.
+ * decode          NULL: the bytes as they are stored.
+ * item_bytes      bytes of a slot; with decode, required; without, 0 or the record size.
+ */
+typedef struct stk_loader_opts {
+    size_t size;
+    uint32_t batch_size;
+    uint32_t drop_last;
+    uint64_t epochs;
+    uint32_t horizon_epochs;
+    uint32_t policy;
+    uint32_t layout;
+    uint32_t bad_sample;
+    uint64_t ram_bytes;
+    uint64_t staging_bytes;
+    uint32_t staging_batches;
+    uint32_t borrow_max;
+    uint32_t retries;
+    uint32_t reserved; /* 0 */
+    stk_decode_fn decode;
+    void *decode_context; /* borrowed until the loader is closed */
+    uint64_t item_bytes;
+    const stk_order_opts *order; /* NULL: TORCH, seed 0, world 1 */
+} stk_loader_opts;
+
+#define STK_LOADER_OPTS_INIT .size = sizeof(stk_loader_opts)
+
+/* A batch, borrowed from stk_loader_next() until it is given to stk_loader_release(). */
+typedef struct stk_batch {
+    uint64_t epoch;
+    uint64_t step;       /* batches of this run before it */
+    uint64_t epoch_step; /* batches of this epoch before it */
+    uint32_t count;      /* samples in it, batch_size but for the last of an epoch */
+    uint32_t last_of_epoch;
+    const uint64_t *samples;  /* count ids */
+    const int64_t *labels;    /* count labels, -1 without */
+    void *data;               /* FIXED: count x item_bytes, writable; RAW: NULL */
+    uint64_t item_bytes;      /* FIXED */
+    const void *const *items; /* count pointers, in both layouts */
+    const uint64_t *n_bytes;  /* count lengths */
+    void *reserved[4];
+    void *handle; /* the library's own */
+} stk_batch;
+
+/*
+ * Opens a loader. dataset is borrowed until the loader is closed. ret_loader: returns owned.
+ * Reading begins at once. Errors: -EINVAL (err names the option and its range), -E2BIG,
+ * STK_E_INFEASIBLE (staging below two of the largest batches; ram_bytes not to be had),
+ * -ENOMEM.
+ */
+STK_API int
+stk_loader_open(stk_loader **ret_loader, stk_engine *engine, stk_dataset *dataset,
+                const stk_loader_opts *opts, stk_error *err);
+
+/* Closes a loader; NULL is allowed. Batches still borrowed become invalid. */
+STK_API void
+stk_loader_close(stk_loader *loader);
+
+/*
+ * The next batch. Returns STK_BATCH and fills batch, or STK_END when the run is over (or, with
+ * STK_ORDER_LIST, when what was pushed is read and the list is ended), or
+ *   STK_E_BORROW  borrow_max batches are out; nothing changes
+ *   STK_E_SAMPLE  a sample of the batch is bad (stk_loader_last_error() tells); the batch is
+ *                 skipped: the call after that goes on with the one behind it
+ *   -EINTR        stk_loader_interrupt() was called
+ *   -EAGAIN       STK_ORDER_LIST: nothing is pushed that makes a batch
+ *   -EIO, -ENOMEM the engine cannot go on
+ * Blocks until the batch is there; no allocation, no system call where it already is.
+ */
+STK_API int
+stk_loader_next(stk_loader *loader, stk_batch *batch);
+
+/* Gives a batch back, in any order. Errors: -EINVAL not borrowed. Does not block. */
+STK_API int
+stk_loader_release(stk_loader *loader, stk_batch *batch);
+
+/*
+ * Makes a stk_loader_next() that waits, or the next one that would, return -EINTR. Any thread;
+ * safe in a signal handler.
+ */
+STK_API void
+stk_loader_interrupt(stk_loader *loader);
+
+/*
+ * Goes to a batch of an epoch: the next batch will be (epoch, epoch_step). What is staged is
+ * dropped, what is cached stays. Batches must have been released. Errors: -ERANGE, -EBUSY
+ * batches are out, -ENOTSUP with STK_ORDER_LIST.
+ */
+STK_API int
+stk_loader_seek(stk_loader *loader, uint64_t epoch, uint64_t epoch_step);
+
+/*
+ * STK_ORDER_LIST: appends ids to the current epoch (n may be 0). end_epoch 1 ends it (the
+ * incomplete batch is then handed out or, by drop_last, dropped); end_run 1 ends the run.
+ * Errors: -ERANGE an id is not of the data set (none is taken), -ENOSPC more than 2^20 ids
+ * would wait (none is taken), -EINVAL another kind or an ended run.
+ */
+STK_API int
+stk_loader_push(stk_loader *loader, const uint64_t *ids, uint64_t n, int end_epoch, int end_run);
+
+/* Bytes that a saved state takes at most. */
+#define STK_LOADER_STATE_SIZE 128
+
+/*
+ * Saves the position: the batch that next would return. state: STK_LOADER_STATE_SIZE bytes;
+ * ret_bytes how many are used. The format is versioned and checksummed
+ * (docs/format/loader-state.md). Errors: -ENOTSUP with STK_ORDER_LIST. Does not block.
+ */
+STK_API int
+stk_loader_save_state(stk_loader *loader, void *state, size_t *ret_bytes);
+
+/*
+ * Goes to a saved position. Another world is allowed when world x batch_size is the same.
+ * Errors: STK_E_CORRUPT, STK_E_VERSION, STK_E_MISMATCH (err names the field that differs),
+ * -EBUSY batches are out, -ENOTSUP.
+ */
+STK_API int
+stk_loader_restore_state(stk_loader *loader, const void *state, size_t n_bytes, stk_error *err);
+
+/* One sample that stands in for another. */
+typedef struct stk_replacement {
+    uint64_t epoch;
+    uint64_t sample;
+    uint64_t replacement;
+    int32_t reason; /* negative code */
+    uint32_t reserved;
+} stk_replacement;
+
+/*
+ * The ledger of replaced samples, oldest first. out: room for capacity. Returns how many were
+ * written; ret_total counts all, also those beyond the 4,096 that are kept.
+ */
+STK_API int
+stk_loader_replacements(stk_loader *loader, stk_replacement *out, uint32_t capacity,
+                        uint64_t *ret_total);
+
+/* The last error that next returned, in words. Errors: -ENOENT none yet. */
+STK_API int
+stk_loader_last_error(stk_loader *loader, stk_error *err);
+
+typedef enum stk_tier {
+    STK_TIER_RAM = 0,
+    STK_TIER_SSD = 1,
+    STK_TIER_PEER = 2,
+    STK_TIER_ORIGIN = 3,
+    STK_TIERS = 4
+} stk_tier;
+
+/*
+ * What a loader has done. Bytes are payload: bytes of samples, without block padding.
+ * bound_bytes is the least that could have been read from the origin for the epochs staged so
+ * far with the capacity this loader has (DESIGN: docs/design/policy.md).
+ * Waits are of stk_loader_next(), from a histogram with steps of a sixteenth of an octave.
+ */
+typedef struct stk_loader_stats {
+    size_t size;
+    uint64_t epoch;   /* UINT64_MAX: since open or reset */
+    uint64_t batches; /* returned by next */
+    uint64_t samples;
+    uint64_t bytes;
+    uint64_t wait_ns; /* sum over next */
+    uint64_t elapsed_ns;
+    uint64_t wait_p50_ns;
+    uint64_t wait_p99_ns;
+    uint64_t wait_max_ns;
+    uint64_t tier_samples[STK_TIERS]; /* by the tier that served them */
+    uint64_t tier_bytes[STK_TIERS];
+    uint64_t origin_bytes; /* read from the origin, first-time fills included */
+    uint64_t bound_bytes;
+    uint64_t capacity_bytes; /* RAM part + staging that the bound is made with */
+    uint64_t resident_bytes;
+    uint64_t replaced;
+    uint64_t allocations; /* staged outside the arena because it was fragmented */
+} stk_loader_stats;
+
+#define STK_LOADER_STATS_INIT .size = sizeof(stk_loader_stats)
+
+/*
+ * Copies the statistics of one epoch, or with UINT64_MAX those since open; the last 64 epochs
+ * are kept. Errors: -EINVAL size, -ENOENT no such epoch. Any thread.
+ */
+STK_API int
+stk_loader_get_stats(stk_loader *loader, uint64_t epoch, stk_loader_stats *stats);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Everything public, in the order in which it is best read. */
+#ifndef STOKER_STOKER_H
+#define STOKER_STOKER_H
+
+#include <stoker/types.h>
+#include <stoker/plan.h>
+#include <stoker/engine.h>
+#include <stoker/loader.h>
+
+#endif

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory. Invariant: every block handed out was counted, and every block that the failure hook
+ * refuses was never taken. Any thread may enter; the counters are atomics without an order of
+ * their own, since nothing is published through them.
+ */
+#include "base/mem.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define HUGE_BYTES ((uint64_t)2 << 20)
+
+static atomic_uint_fast64_t n_allocations;
+static atomic_uint_fast64_t fail_countdown;
+static atomic_int fail_sticky;
+
+static int
+must_fail(void)
+{
+    (void)atomic_fetch_add_explicit(&n_allocations, 1, memory_order_relaxed);
+    uint64_t left = atomic_load_explicit(&fail_countdown, memory_order_relaxed);
+    if (left == 0)
+        return 0;
+    if (left == 1) {
+        if (!atomic_load_explicit(&fail_sticky, memory_order_relaxed))
+            atomic_store_explicit(&fail_countdown, 0, memory_order_relaxed);
+        return 1;
+    }
+    atomic_store_explicit(&fail_countdown, left - 1, memory_order_relaxed);
+    return 0;
+}
+
+void *
+sti_mem_new(size_t n, size_t bytes)
+{
+    if (must_fail())
+        return NULL;
+    return calloc(n ? n : 1, bytes ? bytes : 1);
+}
+
+void *
+sti_mem_resize(void *block, size_t n, size_t bytes)
+{
+    if (must_fail())
+        return NULL;
+    return reallocarray(block, n ? n : 1, bytes ? bytes : 1);
+}
+
+char *
+sti_mem_strdup(const char *text)
+{
+    size_t n_bytes = strlen(text) + 1;
+    char *copy = sti_mem_new(n_bytes, 1);
+    if (copy)
+        memcpy(copy, text, n_bytes);
+    return copy;
+}
+
+void
+sti_mem_free(void *block)
+{
+    free(block);
+}
+
+uint64_t
+sti_mem_count(void)
+{
+    return atomic_load_explicit(&n_allocations, memory_order_relaxed);
+}
+
+void
+sti_mem_fail_at(uint64_t n, int sticky)
+{
+    atomic_store_explicit(&fail_sticky, sticky, memory_order_relaxed);
+    atomic_store_explicit(&fail_countdown, n, memory_order_relaxed);
+}
+
+int
+sti_arena_open(struct sti_arena *arena, uint64_t n_bytes, int touch)
+{
+    if (n_bytes > UINT64_MAX - 2 * HUGE_BYTES)
+        return -ENOMEM;
+    if (must_fail())
+        return -ENOMEM;
+    n_bytes = (n_bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
+    if (n_bytes == 0)
+        n_bytes = HUGE_BYTES;
+    /* One huge page more than needed, so that an aligned part of the right length is inside. */
+    uint64_t mapped = n_bytes + HUGE_BYTES;
+    char *map = mmap(NULL, mapped, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED)
+        return -ENOMEM;
+    uint64_t skip = (HUGE_BYTES - (uintptr_t)map % HUGE_BYTES) % HUGE_BYTES;
+    if (skip)
+        (void)munmap(map, skip); /* cannot fail: it is ours and page aligned */
+    if (skip != HUGE_BYTES)
+        (void)munmap(map + skip + n_bytes, mapped - skip - n_bytes); /* as above */
+    arena->base = map + skip;
+    arena->n_bytes = n_bytes;
+    (void)madvise(arena->base, n_bytes, MADV_HUGEPAGE); /* advice: fine without */
+    (void)madvise(arena->base, n_bytes, MADV_DONTDUMP); /* advice: fine without */
+    if (touch)
+        sti_arena_touch(arena, 0, n_bytes);
+    return 0;
+}
+
+void
+sti_arena_close(struct sti_arena *arena)
+{
+    if (arena->base)
+        (void)munmap(arena->base, arena->n_bytes); /* cannot fail: see sti_arena_open() */
+    arena->base = NULL;
+    arena->n_bytes = 0;
+}
+
+void
+sti_arena_touch(const struct sti_arena *arena, uint64_t from, uint64_t to)
+{
+    /* An atomic add of nothing: faults the page in for writing, and loses no byte that another
+     * thread writes at the same time. */
+    for (uint64_t at = from; at < to; at += 4096)
+        (void)__atomic_fetch_add(arena->base + at, 0, __ATOMIC_RELAXED);
+}
