@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The uring method. A small file is a chain of three entries on a slot of the ring's own file
+ * table: open LINK read HARDLINK close. The hard link lets the close run after a short read,
+ * which a plain link would cancel and so leak the slot; a failed open cancels the other two. The
+ * slot is free again when all three have completed.
+ *
+ * One thread, the owner, makes the ring, submits and reaps (SINGLE_ISSUER, with completions
+ * deferred to its waits where the kernel knows that). A read of the event descriptor is always
+ * under way, so that a wake ends the wait. What io_uring has no entry for, or only a blocking
+ * one, goes to the pool like in the sync method.
+ *
+ * Invariant: an operation under way has n_pending completions to come, and its user data names
+ * it and the part it is.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <liburing.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "io/aio_internal.h"
+
+enum part { PART_MAIN, PART_OPEN, PART_CLOSE, PARTS_MASK = 7 };
+
+struct uring {
+    struct io_uring ring;
+    uint64_t event_count; /* the event descriptor is read into this */
+    bool is_event_armed;
+    uint32_t n_free_slots;
+    uint32_t free_slots[];
+};
+
+static struct io_uring_sqe *
+get_sqe(struct sti_aio *aio, struct uring *uring)
+{
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
+
+    /* The queue holds a chain for every operation that may be under way, so one submit makes
+     * room even if the kernel took only a part. */
+    while (!sqe) {
+        sti_aio_count(&aio->stats.submit_calls, 1);
+        (void)io_uring_submit(&uring->ring); /* what it did not take stays queued */
+        sqe = io_uring_get_sqe(&uring->ring);
+    }
+    return sqe;
+}
+
+static void
+set_data(struct io_uring_sqe *sqe, struct sti_aio_op *op, enum part part)
+{
+    io_uring_sqe_set_data64(sqe, (uint64_t)(uintptr_t)op | (uint64_t)part);
+}
+
+static void
+start_read_file(struct sti_aio *aio, struct uring *uring, struct sti_aio_op *op)
+{
+    struct io_uring_sqe *sqe = get_sqe(aio, uring);
+
+    op->slot = uring->free_slots[--uring->n_free_slots];
+    op->n_pending = 3;
+    op->open_result = 0;
+    /* Without O_CLOEXEC: a slot of the ring is no descriptor, and the kernel refuses the flag. */
+    io_uring_prep_openat_direct(sqe, op->dir_fd, op->path, O_RDONLY | (int)op->open_flags, 0,
+                                op->slot);
+    sqe->flags |= IOSQE_IO_LINK;
+    set_data(sqe, op, PART_OPEN);
+    sqe = get_sqe(aio, uring);
+    io_uring_prep_read(sqe, (int)op->slot, op->bytes, op->n_bytes, op->offset);
+    sqe->flags |= IOSQE_FIXED_FILE | IOSQE_IO_HARDLINK;
+    set_data(sqe, op, PART_MAIN);
+    sqe = get_sqe(aio, uring);
+    io_uring_prep_close_direct(sqe, op->slot);
+    set_data(sqe, op, PART_CLOSE);
+}
+
+/* Prepares an entry for a kind that has one; false where the pool must do it. */
+static bool
+prepare(struct io_uring_sqe *sqe, const struct sti_aio_op *op)
+{
+    switch (op->kind) {
+    case STI_AIO_READ:
+        io_uring_prep_read(sqe, op->fd, op->bytes, op->n_bytes, op->offset);
+        return true;
+    case STI_AIO_WRITE:
+        io_uring_prep_write(sqe, op->fd, op->bytes, op->n_bytes, op->offset);
+        return true;
+    case STI_AIO_SYNC:
+        io_uring_prep_fsync(sqe, op->fd, IORING_FSYNC_DATASYNC);
+        return true;
+    case STI_AIO_STATX:
+        io_uring_prep_statx(sqe, op->dir_fd, op->path, AT_STATX_SYNC_AS_STAT, op->statx_mask,
+                            op->statx);
+        return true;
+    case STI_AIO_READ_FILE:
+    case STI_AIO_OPEN:
+    case STI_AIO_CLOSE:
+    case STI_AIO_TRUNCATE:
+    case STI_AIO_ALLOCATE:
+    case STI_AIO_MKDIR:
+    case STI_AIO_RENAME:
+    case STI_AIO_UNLINK:
+    case STI_AIO_SYNC_DIR:
+    case STI_AIO_LIST:
+    case STI_AIO_KINDS:
+        break;
+    }
+    return false;
+}
+
+static bool
+has_entry(enum sti_aio_kind kind)
+{
+    return kind == STI_AIO_READ || kind == STI_AIO_WRITE || kind == STI_AIO_SYNC ||
+           kind == STI_AIO_STATX;
+}
+
+static void
+uring_start(struct sti_aio *aio, struct sti_aio_op *op)
+{
+    struct uring *uring = aio->method_state;
+
+    if (op->kind == STI_AIO_READ_FILE) {
+        start_read_file(aio, uring, op);
+        return;
+    }
+    if (!has_entry(op->kind)) {
+        sti_aio_start_on_pool(aio, op);
+        return;
+    }
+    struct io_uring_sqe *sqe = get_sqe(aio, uring);
+    op->n_pending = 1;
+    bool is_prepared = prepare(sqe, op);
+    assert(is_prepared);
+    (void)is_prepared;
+    set_data(sqe, op, PART_MAIN);
+}
+
+static void
+arm_event(struct sti_aio *aio, struct uring *uring)
+{
+    if (uring->is_event_armed)
+        return;
+    struct io_uring_sqe *sqe = get_sqe(aio, uring);
+    io_uring_prep_read(sqe, aio->event_fd, &uring->event_count, sizeof(uring->event_count), 0);
+    io_uring_sqe_set_data64(sqe, 0);
+    uring->is_event_armed = true;
+}
+
+static void
+take_completion(struct sti_aio *aio, struct uring *uring, const struct io_uring_cqe *cqe)
+{
+    uint64_t data = cqe->user_data;
+
+    if (data == 0) {
+        uring->is_event_armed = false;
+        return;
+    }
+    struct sti_aio_op *op = (struct sti_aio_op *)(uintptr_t)(data & ~(uint64_t)PARTS_MASK);
+    switch ((enum part)(data & PARTS_MASK)) {
+    case PART_MAIN:
+        op->result = cqe->res;
+        break;
+    case PART_OPEN:
+        op->open_result = cqe->res;
+        break;
+    case PART_CLOSE:
+    case PARTS_MASK:
+        break; /* a close that follows a failed open is cancelled; others cannot fail */
+    }
+    if (--op->n_pending > 0)
+        return;
+    if (op->kind == STI_AIO_READ_FILE) {
+        if (op->open_result < 0)
+            op->result = op->open_result;
+        uring->free_slots[uring->n_free_slots++] = op->slot;
+    }
+    if (op->result == -EINTR) { /* a signal to an io-wq thread: nothing was read */
+        op->result = 0;
+        uring_start(aio, op);
+        return;
+    }
+    sti_aio_complete(aio, op);
+}
+
+static void
+reap(struct sti_aio *aio, struct uring *uring)
+{
+    struct io_uring_cqe *cqe;
+    unsigned head;
+    unsigned n = 0;
+
+    io_uring_for_each_cqe(&uring->ring, head, cqe)
+    {
+        take_completion(aio, uring, cqe);
+        n++;
+    }
+    io_uring_cq_advance(&uring->ring, n);
+}
+
+static void
+uring_flush(struct sti_aio *aio)
+{
+    struct uring *uring = aio->method_state;
+
+    if (io_uring_sq_ready(&uring->ring) == 0)
+        return;
+    sti_aio_count(&aio->stats.submit_calls, 1);
+    (void)io_uring_submit(&uring->ring); /* what it did not take goes with the next wait */
+}
+
+static void
+uring_wait(struct sti_aio *aio, uint64_t timeout_ns)
+{
+    struct uring *uring = aio->method_state;
+    struct __kernel_timespec timeout = {.tv_sec = (int64_t)(timeout_ns / STI_NS_PER_S),
+                                        .tv_nsec = (long long)(timeout_ns % STI_NS_PER_S)};
+    struct io_uring_cqe *cqe = NULL;
+
+    arm_event(aio, uring);
+    if (io_uring_cq_ready(&uring->ring) == 0) {
+        sti_aio_count(&aio->stats.submit_calls, io_uring_sq_ready(&uring->ring) > 0 ? 1 : 0);
+        (void)io_uring_submit_and_wait_timeout(&uring->ring, &cqe, 1,
+                                               timeout_ns == UINT64_MAX ? NULL : &timeout, NULL);
+        /* -ETIME, -EINTR, -EAGAIN, -EBUSY: the queue of completions says all there is. */
+    } else {
+        uring_flush(aio);
+    }
+    reap(aio, uring);
+}
+
+static void
+uring_close(struct sti_aio *aio)
+{
+    struct uring *uring = aio->method_state;
+
+    io_uring_queue_exit(&uring->ring);
+    sti_mem_free(uring);
+    aio->method_state = NULL;
+}
+
+/* Newest flags first; each set that a kernel does not know is answered with -EINVAL. */
+static int
+init_ring(struct io_uring *ring, unsigned n_entries)
+{
+    static const unsigned flag_sets[] = {
+#if defined(IORING_SETUP_SINGLE_ISSUER) && defined(IORING_SETUP_DEFER_TASKRUN)
+        IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
+#endif
+#if defined(IORING_SETUP_COOP_TASKRUN)
+        IORING_SETUP_COOP_TASKRUN,
+#endif
+        0,
+    };
+    int rc = -EINVAL;
+
+    for (size_t at = 0; at < sizeof(flag_sets) / sizeof(flag_sets[0]) && rc == -EINVAL; at++)
+        rc = io_uring_queue_init(n_entries, ring, flag_sets[at] | IORING_SETUP_CLAMP);
+    return rc;
+}
+
+static int
+register_slots(struct sti_aio *aio, struct uring *uring)
+{
+    int *none = sti_mem_new(aio->max_open_files, sizeof(int));
+
+    if (!none)
+        return -ENOMEM;
+    for (uint32_t slot = 0; slot < aio->max_open_files; slot++) {
+        none[slot] = -1;
+        uring->free_slots[slot] = slot;
+    }
+    uring->n_free_slots = aio->max_open_files;
+    int rc = io_uring_register_files(&uring->ring, none, aio->max_open_files);
+    sti_mem_free(none);
+    return rc;
+}
+
+/* Runs one chain, since no other probe tells whether opens into a slot work here. */
+static int
+try_chain(struct sti_aio *aio)
+{
+    char byte = 0;
+    struct sti_aio_op op = {.kind = STI_AIO_READ_FILE,
+                            .dir_fd = AT_FDCWD,
+                            .path = "/dev/null",
+                            .bytes = &byte,
+                            .n_bytes = 1};
+
+    return sti_aio_run(aio, &op);
+}
+
+static const char *
+hint(int rc)
+{
+    switch (rc) {
+    case -ENOSYS:
+        return "the kernel has no io_uring";
+    case -EPERM:
+        return "io_uring is disabled here (sysctl kernel.io_uring_disabled or a container)";
+    case -EMFILE:
+    case -ENFILE:
+        return "too few descriptors; raise RLIMIT_NOFILE";
+    case -ENOMEM:
+        return "too little memory may be locked; raise RLIMIT_MEMLOCK";
+    default:
+        return "the kernel's io_uring is too old or restricted";
+    }
+}
+
+static int
+uring_open(struct sti_aio *aio, stk_error *err)
+{
+    uint32_t n_entries = 3 * aio->queue_depth + 1;
+    struct uring *uring =
+        sti_mem_new(1, sizeof(*uring) + aio->max_open_files * sizeof(uring->free_slots[0]));
+    int rc;
+
+    if (!uring)
+        return sti_error_set(err, -ENOMEM, "no memory for the ring");
+    rc = init_ring(&uring->ring, n_entries);
+    if (rc < 0)
+        goto err_free;
+    aio->method_state = uring;
+    rc = register_slots(aio, uring);
+    if (rc < 0)
+        goto err_ring;
+    rc = try_chain(aio);
+    if (rc < 0)
+        goto err_ring;
+    return 0;
+
+err_ring:
+    io_uring_queue_exit(&uring->ring);
+    aio->method_state = NULL;
+err_free:
+    sti_mem_free(uring);
+    return sti_error_set(err, rc == -ENOMEM || rc == -EMFILE ? rc : -ENOSYS,
+                         "io_method uring: %s (%s); use sync", sti_error_text(rc), hint(rc));
+}
+
+const struct sti_aio_method sti_aio_uring_method = {
+    .name = "uring",
+    .open = uring_open,
+    .close = uring_close,
+    .start = uring_start,
+    .flush = uring_flush,
+    .wait = uring_wait,
+};
