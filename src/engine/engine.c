@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The engine. What it owns is made at open and not changed until close, but for the free part
+ * of the RAM tier, which loaders take and return under the lock (STI_RANK_ENGINE). Invariant:
+ * the parts taken never exceed the tier.
+ */
+#include "engine/engine.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "engine/memory_limit.h"
+#include "io/shape.h"
+#include "model/hierarchy.h"
+
+#define DEFAULT_QUEUE_DEPTH 64
+#define DEFAULT_IO_THREADS 32
+#define DEFAULT_OPEN_FILES 256
+#define URING_IO_THREADS 4 /* for the operations that have no entry of their own */
+
+struct sti_engine {
+    struct sti_pool *pool;
+    struct sti_loop *loop;
+    struct sti_hierarchy hierarchy;
+    uint32_t queue_depth;
+    uint32_t max_open_files;
+    bool is_buffered;
+    char *cache_dir;
+    struct sti_mutex lock;
+    uint64_t ram_taken_bytes STI_GUARDED_BY(&lock);
+};
+
+static uint32_t
+processors(void)
+{
+    cpu_set_t set;
+
+    if (sched_getaffinity(0, sizeof(set), &set) < 0)
+        return 1;
+    int n = CPU_COUNT(&set);
+    return n < 1 ? 1 : n > 256 ? 256 : (uint32_t)n;
+}
+
+static int
+check_range(const char *name, uint32_t value, uint32_t least, uint32_t most, stk_error *err)
+{
+    if (value != 0 && (value < least || value > most))
+        return sti_error_set(err, -EINVAL, "%s %" PRIu32 " is not in %" PRIu32 " .. %" PRIu32, name,
+                             value, least, most);
+    return 0;
+}
+
+static int
+check_opts(const stk_engine_opts *opts, stk_error *err)
+{
+    int rc = check_range("workers", opts->workers, 1, 256, err);
+
+    if (rc == 0)
+        rc = check_range("queue_depth", opts->queue_depth, 1, 1024, err);
+    if (rc == 0)
+        rc = check_range("io_threads", opts->io_threads, 1, 256, err);
+    if (rc == 0)
+        rc = check_range("max_open_files", opts->max_open_files, 4, 65536, err);
+    if (rc == 0 && opts->buffered > 1)
+        rc = sti_error_set(err, -EINVAL, "buffered %" PRIu32 " is not 0 or 1", opts->buffered);
+    if (rc == 0 && opts->reserved != 0)
+        rc = sti_error_set(err, -EINVAL, "reserved must be 0");
+    return rc;
+}
+
+/* Half of what the process may open is left to the program. */
+static int
+resolve_open_files(uint32_t wanted, uint32_t *ret_files, stk_error *err)
+{
+    struct rlimit limit;
+    uint64_t most = DEFAULT_OPEN_FILES;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        most = limit.rlim_cur / 2;
+    if (wanted > most)
+        return sti_error_set(err, -EINVAL,
+                             "max_open_files %" PRIu32
+                             " is more than half of RLIMIT_NOFILE, %" PRIu64
+                             "; raise the limit (ulimit -n)",
+                             wanted, most);
+    if (wanted == 0)
+        wanted = most < DEFAULT_OPEN_FILES ? (uint32_t)most : DEFAULT_OPEN_FILES;
+    if (wanted < 4)
+        return sti_error_set(err, -EMFILE, "RLIMIT_NOFILE is too low: 8 is the least");
+    *ret_files = wanted;
+    return 0;
+}
+
+static int
+check_memory(const struct sti_hierarchy *hierarchy, stk_error *err)
+{
+    uint64_t limit_bytes = sti_memory_limit_bytes();
+
+    if (hierarchy->ram_bytes <= limit_bytes)
+        return 0;
+    return sti_error_set(err, STK_E_INFEASIBLE,
+                         "tiers: ram of %" PRIu64 " bytes is more than the %" PRIu64
+                         " that the machine or the control group allows",
+                         hierarchy->ram_bytes, limit_bytes);
+}
+
+static int
+open_loop(struct sti_engine *engine, const stk_engine_opts *opts, stk_error *err)
+{
+    struct sti_aio_opts aio_opts = {.method = opts->io_method,
+                                    .pool = engine->pool,
+                                    .queue_depth = engine->queue_depth,
+                                    .max_open_files = engine->max_open_files};
+
+    if (opts->shape && opts->shape[0] != '\0') {
+        int rc = sti_shape_new(&aio_opts.shape, opts->shape, err);
+
+        if (rc < 0)
+            return rc;
+    }
+    return sti_loop_open(&engine->loop, &aio_opts, err);
+}
+
+static int
+open_parts(struct sti_engine *engine, const stk_engine_opts *opts, stk_error *err)
+{
+    /* Threads for blocking calls cost nothing while they sleep, so they are there whatever
+     * method "auto" turns out to be. */
+    uint32_t io_threads = opts->io_threads ? opts->io_threads : DEFAULT_IO_THREADS;
+    uint32_t workers = opts->workers ? opts->workers : processors();
+
+    if (opts->io_method && strcmp(opts->io_method, "uring") == 0 && io_threads > URING_IO_THREADS)
+        io_threads = URING_IO_THREADS;
+    engine->queue_depth = opts->queue_depth ? opts->queue_depth : DEFAULT_QUEUE_DEPTH;
+    engine->is_buffered = opts->buffered == 1;
+    engine->cache_dir = opts->cache_dir ? sti_mem_strdup(opts->cache_dir) : NULL;
+    if (opts->cache_dir && !engine->cache_dir)
+        return sti_error_set(err, -ENOMEM, "no memory for the engine");
+    int rc = sti_pool_open(&engine->pool, workers, io_threads);
+    if (rc < 0)
+        return sti_error_set(err, rc, "workers: no thread can be started: %s", sti_error_text(rc));
+    return open_loop(engine, opts, err);
+}
+
+int
+sti_engine_open(struct sti_engine **ret_engine, const stk_engine_opts *opts, stk_error *err)
+{
+    struct sti_engine *engine = sti_mem_new(1, sizeof(*engine));
+    int rc;
+
+    if (!engine)
+        return sti_error_set(err, -ENOMEM, "no memory for the engine");
+    rc = check_opts(opts, err);
+    if (rc == 0)
+        rc = sti_hierarchy_parse(&engine->hierarchy, opts->tiers, err);
+    if (rc == 0)
+        rc = check_memory(&engine->hierarchy, err);
+    if (rc == 0)
+        rc = resolve_open_files(opts->max_open_files, &engine->max_open_files, err);
+    if (rc < 0)
+        goto err_free;
+    rc = sti_mutex_init(&engine->lock, STI_RANK_ENGINE);
+    if (rc < 0) {
+        (void)sti_error_set(err, rc, "no mutex: %s", sti_error_text(rc));
+        goto err_free;
+    }
+    rc = open_parts(engine, opts, err);
+    if (rc < 0) {
+        sti_engine_close(engine);
+        return rc;
+    }
+    *ret_engine = engine;
+    return 0;
+
+err_free:
+    sti_mem_free(engine);
+    return rc;
+}
+
+void
+sti_engine_close(struct sti_engine *engine)
+{
+    if (!engine)
+        return;
+    assert(engine->ram_taken_bytes == 0 && "loaders are closed before their engine");
+    sti_loop_close(engine->loop);
+    sti_pool_close(engine->pool);
+    sti_mutex_fini(&engine->lock);
+    sti_mem_free(engine->cache_dir);
+    sti_mem_free(engine);
+}
+
+struct sti_loop *
+sti_engine_loop(struct sti_engine *engine)
+{
+    return engine->loop;
+}
+
+struct sti_pool *
+sti_engine_pool(struct sti_engine *engine)
+{
+    return engine->pool;
+}
+
+uint32_t
+sti_engine_queue_depth(const struct sti_engine *engine)
+{
+    return engine->queue_depth;
+}
+
+bool
+sti_engine_is_buffered(const struct sti_engine *engine)
+{
+    return engine->is_buffered;
+}
+
+const char *
+sti_engine_method_name(const struct sti_engine *engine)
+{
+    return sti_aio_method_name(sti_loop_aio(engine->loop));
+}
+
+const char *
+sti_engine_cache_dir(const struct sti_engine *engine)
+{
+    return engine->cache_dir;
+}
+
+int
+sti_engine_take_ram(struct sti_engine *engine, uint64_t want_bytes, uint64_t least_bytes,
+                    uint64_t *ret_bytes, stk_error *err)
+{
+    sti_mutex_lock(&engine->lock);
+    uint64_t free_bytes = engine->hierarchy.ram_bytes - engine->ram_taken_bytes;
+    uint64_t taken_bytes = want_bytes < free_bytes ? want_bytes : free_bytes;
+    if (taken_bytes >= least_bytes)
+        engine->ram_taken_bytes += taken_bytes;
+    sti_mutex_unlock(&engine->lock);
+    if (taken_bytes < least_bytes)
+        return sti_error_set(err, STK_E_INFEASIBLE,
+                             "ram_bytes %" PRIu64 " is more than the %" PRIu64
+                             " of the RAM tier's %" PRIu64 " bytes that other loaders leave",
+                             least_bytes, free_bytes, engine->hierarchy.ram_bytes);
+    *ret_bytes = taken_bytes;
+    return 0;
+}
+
+void
+sti_engine_return_ram(struct sti_engine *engine, uint64_t n_bytes)
+{
+    sti_mutex_lock(&engine->lock);
+    assert(engine->ram_taken_bytes >= n_bytes);
+    engine->ram_taken_bytes -= n_bytes;
+    sti_mutex_unlock(&engine->lock);
+}
+
+int
+sti_engine_aio_open(struct sti_engine *engine, struct sti_aio **ret_aio, stk_error *err)
+{
+    struct sti_aio_opts opts = {.method = sti_engine_method_name(engine),
+                                .pool = engine->pool,
+                                .queue_depth = engine->queue_depth,
+                                .max_open_files = engine->max_open_files};
+
+    return sti_aio_open(ret_aio, &opts, err);
+}
+
+void
+sti_engine_stats(struct sti_engine *engine, stk_engine_stats *stats)
+{
+    struct sti_aio_stats aio_stats;
+
+    sti_aio_get_stats(sti_loop_aio(engine->loop), &aio_stats);
+    stats->reads = aio_stats.reads;
+    stats->read_bytes = aio_stats.read_bytes;
+    stats->submit_calls = aio_stats.submit_calls;
+    stats->loop_wakeups = aio_stats.waits;
+    stats->io_errors = aio_stats.errors;
+    stats->allocations = sti_mem_count();
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The engine: owns the loop, the pool and the capacities of the tiers, and hands them out to
+ * what attaches to it.
+ */
+#ifndef STI_ENGINE_ENGINE_H
+#define STI_ENGINE_ENGINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <stoker/engine.h>
+
+#include "engine/loop.h"
+
+struct sti_engine;
+
+/* Opens an engine. opts: of full size, checked by the api room for unknown fields. Errors: see
+ * stk_engine_open(). ret_engine: returns owned. */
+int
+sti_engine_open(struct sti_engine **ret_engine, const stk_engine_opts *opts, stk_error *err);
+
+/* NULL is allowed. Everything taken from it must have been given back. */
+void
+sti_engine_close(struct sti_engine *engine);
+
+struct sti_loop *
+sti_engine_loop(struct sti_engine *engine);
+struct sti_pool *
+sti_engine_pool(struct sti_engine *engine);
+uint32_t
+sti_engine_queue_depth(const struct sti_engine *engine);
+bool
+sti_engine_is_buffered(const struct sti_engine *engine);
+const char *
+sti_engine_method_name(const struct sti_engine *engine);
+
+/* Returns borrowed until the engine is closed, or NULL. */
+const char *
+sti_engine_cache_dir(const struct sti_engine *engine);
+
+/*
+ * Takes a part of the RAM tier: want_bytes, or as much of it as is free but not less than
+ * least_bytes. Returns what was taken in ret_bytes. Errors: STK_E_INFEASIBLE. Any thread.
+ */
+int
+sti_engine_take_ram(struct sti_engine *engine, uint64_t want_bytes, uint64_t least_bytes,
+                    uint64_t *ret_bytes, stk_error *err);
+void
+sti_engine_return_ram(struct sti_engine *engine, uint64_t n_bytes);
+
+/* An aio of the calling thread's own, for work that is not the loop's (indexing). Closed with
+ * sti_aio_close(). Errors: as sti_aio_open(). */
+int
+sti_engine_aio_open(struct sti_engine *engine, struct sti_aio **ret_aio, stk_error *err);
+
+/* Fills everything but size. Any thread. */
+void
+sti_engine_stats(struct sti_engine *engine, stk_engine_stats *stats);
+
+#endif
