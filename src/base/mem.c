@@ -43,6 +43,16 @@ sti_mem_new(size_t n, size_t bytes)
 }
 
 void *
+sti_mem_new_aligned(size_t bytes, size_t align)
+{
+    void *block = NULL;
+
+    if (must_fail() || posix_memalign(&block, align, bytes ? bytes : 1) != 0)
+        return NULL;
+    return block;
+}
+
+void *
 sti_mem_resize(void *block, size_t n, size_t bytes)
 {
     if (must_fail())

@@ -13,6 +13,10 @@
 void *
 sti_mem_new(size_t n, size_t bytes);
 
+/* Memory aligned to a power of two of at least 8; not zeroed. Freed with sti_mem_free(). */
+void *
+sti_mem_new_aligned(size_t bytes, size_t align);
+
 /* Changes the length of a block from sti_mem_new(); what is new is not zeroed. */
 void *
 sti_mem_resize(void *block, size_t n, size_t bytes);

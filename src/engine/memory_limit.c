@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +49,7 @@ limit_up_from(const char *mount, char *group, const char *file)
     uint64_t limit_bytes = UINT64_MAX;
 
     for (;;) {
-        char path[PATH_MAX];
+        char path[1536];
         int n_chars = snprintf(path, sizeof(path), "%s%s/%s", mount, group, file);
 
         if (n_chars > 0 && (size_t)n_chars < sizeof(path)) {
@@ -73,7 +72,7 @@ sti_memory_limit_bytes(void)
     long page_bytes = sysconf(_SC_PAGESIZE);
     uint64_t limit_bytes =
         pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : UINT64_MAX;
-    char text[4096];
+    char text[2048];
     char *state = NULL;
 
     if (read_text("/proc/self/cgroup", text, sizeof(text)) < 0)

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The index of what may go. Positions are kept modulo the span; since all members lie within
+ * one span below the newest, reading downwards from the newest's slot and round the end visits
+ * them from the farthest next use to the nearest.
+ */
+#include "tier/evictor.h"
+
+#include <errno.h>
+
+#include "base/bitset.h"
+#include "base/mem.h"
+
+#define NOBODY UINT32_MAX
+
+struct link {
+    uint32_t newer;
+    uint32_t older;
+};
+
+struct sti_evictor {
+    uint64_t span;
+    struct sti_bitset positions;
+    struct sti_bitset unknown;
+    struct link *links; /* by sample, lru only */
+    uint32_t newest;
+    uint32_t oldest;
+};
+
+int
+sti_evictor_new(struct sti_evictor **ret_evictor, stk_policy policy, uint64_t n, uint64_t span)
+{
+    struct sti_evictor *evictor = sti_mem_new(1, sizeof(*evictor));
+    int rc = 0;
+
+    if (!evictor)
+        return -ENOMEM;
+    evictor->span = span ? span : 1;
+    evictor->newest = NOBODY;
+    evictor->oldest = NOBODY;
+    if (policy == STK_POLICY_NEXT_USE) {
+        rc = sti_bitset_init(&evictor->positions, evictor->span);
+        if (rc == 0)
+            rc = sti_bitset_init(&evictor->unknown, n);
+    } else if (policy == STK_POLICY_LRU) {
+        evictor->links = sti_mem_new(n, sizeof(struct link));
+        rc = evictor->links ? 0 : -ENOMEM;
+    }
+    if (rc < 0) {
+        sti_evictor_free(evictor);
+        return rc;
+    }
+    *ret_evictor = evictor;
+    return 0;
+}
+
+void
+sti_evictor_free(struct sti_evictor *evictor)
+{
+    if (!evictor)
+        return;
+    sti_bitset_fini(&evictor->positions);
+    sti_bitset_fini(&evictor->unknown);
+    sti_mem_free(evictor->links);
+    sti_mem_free(evictor);
+}
+
+void
+sti_evictor_add_position(struct sti_evictor *evictor, uint64_t position)
+{
+    (void)sti_bitset_add(&evictor->positions, position % evictor->span); /* no two at one */
+}
+
+void
+sti_evictor_remove_position(struct sti_evictor *evictor, uint64_t position)
+{
+    (void)sti_bitset_remove(&evictor->positions, position % evictor->span); /* it is in */
+}
+
+void
+sti_evictor_add_unknown(struct sti_evictor *evictor, uint64_t sample)
+{
+    (void)sti_bitset_add(&evictor->unknown, sample); /* it is not in */
+}
+
+void
+sti_evictor_remove_unknown(struct sti_evictor *evictor, uint64_t sample)
+{
+    (void)sti_bitset_remove(&evictor->unknown, sample); /* it is in */
+}
+
+void
+sti_evictor_add_recent(struct sti_evictor *evictor, uint64_t sample)
+{
+    uint32_t self = (uint32_t)sample;
+
+    evictor->links[self] = (struct link){.newer = NOBODY, .older = evictor->newest};
+    if (evictor->newest != NOBODY)
+        evictor->links[evictor->newest].newer = self;
+    evictor->newest = self;
+    if (evictor->oldest == NOBODY)
+        evictor->oldest = self;
+}
+
+void
+sti_evictor_remove_recent(struct sti_evictor *evictor, uint64_t sample)
+{
+    const struct link *link = &evictor->links[sample];
+
+    if (link->newer != NOBODY)
+        evictor->links[link->newer].older = link->older;
+    else
+        evictor->newest = link->older;
+    if (link->older != NOBODY)
+        evictor->links[link->older].newer = link->newer;
+    else
+        evictor->oldest = link->newer;
+}
+
+static enum sti_victim
+take_farthest(struct sti_evictor *evictor, uint64_t newest, uint64_t *ret_value)
+{
+    uint64_t newest_slot = newest % evictor->span;
+    uint64_t slot = sti_bitset_previous(&evictor->positions, newest_slot);
+    uint64_t back;
+
+    if (slot != STI_BITSET_NONE) {
+        back = newest_slot - slot;
+    } else {
+        slot = sti_bitset_previous(&evictor->positions, evictor->span - 1);
+        if (slot == STI_BITSET_NONE)
+            return STI_VICTIM_NONE;
+        back = newest_slot + evictor->span - slot;
+    }
+    (void)sti_bitset_remove(&evictor->positions, slot); /* just found */
+    *ret_value = newest - back;
+    return STI_VICTIM_POSITION;
+}
+
+enum sti_victim
+sti_evictor_take(struct sti_evictor *evictor, uint64_t newest, uint64_t *ret_value)
+{
+    if (evictor->oldest != NOBODY) {
+        *ret_value = evictor->oldest;
+        sti_evictor_remove_recent(evictor, *ret_value);
+        return STI_VICTIM_SAMPLE;
+    }
+    if (evictor->unknown.n_set > 0) {
+        *ret_value = sti_bitset_next(&evictor->unknown, 0);
+        (void)sti_bitset_remove(&evictor->unknown, *ret_value); /* just found */
+        return STI_VICTIM_SAMPLE;
+    }
+    if (evictor->positions.n_set > 0)
+        return take_farthest(evictor, newest, ret_value);
+    return STI_VICTIM_NONE;
+}
+
+void
+sti_evictor_clear_positions(struct sti_evictor *evictor)
+{
+    if (evictor->positions.n_set > 0)
+        sti_bitset_clear(&evictor->positions);
+}

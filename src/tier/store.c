@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sample store. Invariant: payload in use never exceeds the capacity; the arena is larger
+ * than the capacity by what rounding and padding can cost the samples it holds.
+ *
+ * With one size, free slots form a list through their own memory, and slots never used yet are
+ * taken in address order, behind the background job that faults the arena in. Addresses with
+ * the top bit set name a small table of blocks outside the arena.
+ */
+#include "tier/store.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <sched.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/heap.h"
+#include "base/mem.h"
+
+#define OUTSIDE_BIT STI_STORE_BYTES_MAX
+#define OUTSIDE_MAX 1024
+#define TOUCH_STEP_BYTES (UINT64_C(8) << 20)
+
+struct sti_store {
+    struct sti_arena arena;
+    uint64_t capacity_bytes;
+    uint64_t used_bytes;
+    uint32_t align;
+    uint64_t padding_bytes;
+
+    /* One size. */
+    uint64_t slot_bytes; /* 0: a heap */
+    uint64_t n_slots;
+    uint64_t n_fresh;   /* slots from here on were never used */
+    uint64_t free_slot; /* head of the list, STI_STORE_NONE without one */
+
+    struct sti_heap *heap;
+
+    char *outside[OUTSIDE_MAX];
+    uint32_t n_outside;
+
+    /* Faulting in: the job runs a step at a time, so that stopping is quick. */
+    struct sti_job touch_job;
+    struct sti_pool *pool;
+    uint64_t touched_bytes; /* atomic */
+    int is_stopping;        /* atomic: set by free, read by the job */
+    int is_touching;        /* atomic: cleared by the job as its last act; pairs with free */
+};
+
+static void
+touch(struct sti_job *job)
+{
+    struct sti_store *store =
+        (struct sti_store *)(void *)((char *)job - offsetof(struct sti_store, touch_job));
+    uint64_t from = __atomic_load_n(&store->touched_bytes, __ATOMIC_RELAXED);
+    uint64_t to = from + TOUCH_STEP_BYTES;
+
+    if (to > store->arena.n_bytes)
+        to = store->arena.n_bytes;
+    if (from < to && !__atomic_load_n(&store->is_stopping, __ATOMIC_ACQUIRE)) {
+        sti_arena_touch(&store->arena, from, to);
+        __atomic_store_n(&store->touched_bytes, to, __ATOMIC_RELAXED);
+        sti_pool_submit(store->pool, STI_LANE_BACKGROUND, job, 1);
+        return;
+    }
+    __atomic_store_n(&store->is_touching, 0, __ATOMIC_RELEASE);
+}
+
+static uint64_t
+round_up(uint64_t value, uint64_t unit)
+{
+    return (value + unit - 1) / unit * unit;
+}
+
+static int
+open_slots(struct sti_store *store, const struct sti_store_opts *opts)
+{
+    uint64_t unit = opts->padding_bytes > 0 ? opts->align : 8;
+
+    store->slot_bytes = round_up(opts->uniform_bytes + opts->padding_bytes, unit);
+    if (store->slot_bytes < sizeof(uint64_t))
+        store->slot_bytes = sizeof(uint64_t);
+    store->n_slots = opts->uniform_bytes ? opts->capacity_bytes / opts->uniform_bytes : 1;
+    if (store->n_slots > opts->samples_max)
+        store->n_slots = opts->samples_max;
+    store->free_slot = STI_STORE_NONE;
+    return sti_arena_open(&store->arena, store->n_slots * store->slot_bytes, 0);
+}
+
+static int
+open_heap(struct sti_store *store, const struct sti_store_opts *opts)
+{
+    /* A block's header and rounding, the padding left of trimmed blocks, and room to place the
+     * largest among the others. */
+    uint64_t overhead_bytes = opts->samples_max * 16 + (UINT64_C(4) << 20);
+    uint64_t padding_bytes = opts->samples_max * opts->padding_bytes / 2;
+
+    if (padding_bytes > opts->capacity_bytes / 64)
+        padding_bytes = opts->capacity_bytes / 64;
+    int rc =
+        sti_arena_open(&store->arena, opts->capacity_bytes + overhead_bytes + padding_bytes, 0);
+    if (rc < 0)
+        return rc;
+    return sti_heap_new(&store->heap, store->arena.base, store->arena.n_bytes);
+}
+
+int
+sti_store_new(struct sti_store **ret_store, const struct sti_store_opts *opts)
+{
+    struct sti_store *store = sti_mem_new(1, sizeof(*store));
+    int rc;
+
+    if (!store)
+        return -ENOMEM;
+    store->capacity_bytes = opts->capacity_bytes;
+    store->align = opts->align;
+    store->padding_bytes = opts->padding_bytes;
+    store->pool = opts->pool;
+    rc = opts->uniform_bytes > 0 ? open_slots(store, opts) : open_heap(store, opts);
+    if (rc < 0) {
+        sti_store_free(store);
+        return rc;
+    }
+    store->is_touching = 1;
+    store->touch_job.fn = touch;
+    sti_pool_submit(store->pool, STI_LANE_BACKGROUND, &store->touch_job, 1);
+    *ret_store = store;
+    return 0;
+}
+
+void
+sti_store_free(struct sti_store *store)
+{
+    if (!store)
+        return;
+    __atomic_store_n(&store->is_stopping, 1, __ATOMIC_RELEASE);
+    /* The job sees the flag within a step; a pool that is busy runs it soon after. */
+    while (__atomic_load_n(&store->is_touching, __ATOMIC_ACQUIRE))
+        (void)sched_yield(); /* a few milliseconds at most */
+    for (uint32_t at = 0; at < OUTSIDE_MAX; at++)
+        sti_mem_free(store->outside[at]);
+    sti_heap_free(store->heap);
+    sti_arena_close(&store->arena);
+    sti_mem_free(store);
+}
+
+static uint64_t
+get_slot(struct sti_store *store)
+{
+    if (store->free_slot != STI_STORE_NONE) {
+        uint64_t address = store->free_slot;
+
+        memcpy(&store->free_slot, store->arena.base + address, sizeof(store->free_slot));
+        return address;
+    }
+    if (store->n_fresh == store->n_slots)
+        return STI_STORE_NONE;
+    return store->n_fresh++ * store->slot_bytes;
+}
+
+uint64_t
+sti_store_get(struct sti_store *store, uint64_t n_bytes, bool is_padded)
+{
+    uint64_t address;
+
+    if (store->used_bytes + n_bytes > store->capacity_bytes)
+        return STI_STORE_NONE;
+    if (store->slot_bytes > 0) {
+        address = get_slot(store);
+    } else {
+        char *block = sti_heap_get(store->heap, n_bytes + (is_padded ? store->padding_bytes : 0),
+                                   is_padded ? store->align : 8);
+
+        address = block ? (uint64_t)(block - store->arena.base) : STI_STORE_NONE;
+    }
+    if (address != STI_STORE_NONE)
+        store->used_bytes += n_bytes;
+    return address;
+}
+
+uint64_t
+sti_store_get_outside(struct sti_store *store, uint64_t n_bytes, bool is_padded)
+{
+    uint64_t block_bytes = round_up(n_bytes + (is_padded ? store->padding_bytes : 0), store->align);
+
+    if (store->n_outside == OUTSIDE_MAX)
+        return STI_STORE_NONE;
+    for (uint32_t at = 0; at < OUTSIDE_MAX; at++) {
+        if (store->outside[at])
+            continue;
+        store->outside[at] = sti_mem_new_aligned(block_bytes, store->align);
+        if (!store->outside[at])
+            return STI_STORE_NONE;
+        store->n_outside++;
+        store->used_bytes += n_bytes;
+        return OUTSIDE_BIT | at;
+    }
+    return STI_STORE_NONE;
+}
+
+void
+sti_store_trim(struct sti_store *store, uint64_t address, uint64_t used_bytes)
+{
+    if (store->heap && !(address & OUTSIDE_BIT))
+        sti_heap_shrink(store->heap, store->arena.base + address, used_bytes);
+}
+
+void
+sti_store_put(struct sti_store *store, uint64_t address, uint64_t n_bytes)
+{
+    assert(store->used_bytes >= n_bytes);
+    store->used_bytes -= n_bytes;
+    if (address & OUTSIDE_BIT) {
+        uint32_t at = (uint32_t)(address & ~OUTSIDE_BIT);
+
+        sti_mem_free(store->outside[at]);
+        store->outside[at] = NULL;
+        store->n_outside--;
+    } else if (store->slot_bytes > 0) {
+        memcpy(store->arena.base + address, &store->free_slot, sizeof(store->free_slot));
+        store->free_slot = address;
+    } else {
+        sti_heap_put(store->heap, store->arena.base + address);
+    }
+}
+
+char *
+sti_store_pointer(const struct sti_store *store, uint64_t address)
+{
+    if (address & OUTSIDE_BIT)
+        return store->outside[address & ~OUTSIDE_BIT];
+    return store->arena.base + address;
+}
+
+uint64_t
+sti_store_used_bytes(const struct sti_store *store)
+{
+    return store->used_bytes;
+}
+
+uint64_t
+sti_store_capacity_bytes(const struct sti_store *store)
+{
+    return store->capacity_bytes;
+}
