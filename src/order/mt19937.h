@@ -43,8 +43,8 @@ uint32_t
 sti_mt19937_block(struct sti_mt19937 *engine, uint32_t *out, uint64_t max);
 
 /*
- * Skips outputs. Short ways are walked; long ones cost some 30 microseconds for each doubling
- * of count, whatever it is. scratch: STI_MT19937_JUMP_BYTES, contents undefined.
+ * Skips outputs. Short ways are walked, long ones are leapt over in 3 to 12 ms, whatever the
+ * length. scratch: STI_MT19937_JUMP_BYTES, contents undefined.
  */
 void
 sti_mt19937_jump(struct sti_mt19937 *engine, sti_u128 count, void *scratch);

@@ -82,7 +82,7 @@ sti_order_id_bytes(const struct sti_order *order);
 
 /*
  * Bytes of scratch that sti_order_epoch() works in: at most a permutation of n (n ids) and
- * 96 KiB; no permutation where the stream itself is one (world 1, num_samples n), or where the
+ * 104 KiB; no permutation where the stream itself is one (world 1, num_samples n), or where the
  * order is evaluated per element.
  */
 uint64_t
