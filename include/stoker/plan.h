@@ -117,8 +117,8 @@ stk_order_ids(const stk_order *order, uint64_t epoch, uint64_t first, uint64_t c
  * position), looked for up to and including last_epoch. Position -1 of an epoch is written as
  * UINT64_MAX and means "from its first position on".
  * Returns 1 and writes both results, or 0 when it is not read again. Errors as
- * stk_order_ids(); -ERANGE for a sample or position that is not there. Cost: O(1) per epoch for KEYED and SEQUENTIAL, a permutation per epoch for
- * TORCH.
+ * stk_order_ids(); -ERANGE for a sample or position that is not there. Cost: O(1) per epoch
+ * for KEYED and SEQUENTIAL, a permutation per epoch for TORCH.
  */
 STK_API int
 stk_order_next_use(const stk_order *order, uint64_t sample, uint64_t epoch, uint64_t position,

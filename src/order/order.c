@@ -216,11 +216,12 @@ write_elements(const struct sti_order *order, uint64_t epoch, void *ids)
 static void
 write_distributed(const struct sti_order *order, uint64_t epoch, void *ids, void *scratch)
 {
+    struct sti_permutation permutation = sti_permutation_of(order->n, order->legacy_torch);
     struct sti_mt19937 engine;
     void *all = order->world == 1 ? ids : scratch;
 
     sti_mt19937_seed(&engine, (uint64_t)order->seed + epoch);
-    sti_permutation_write(&engine, order->n, order->legacy_torch, all);
+    sti_permutation_write(&engine, &permutation, all);
     if (order->world != 1)
         sti_stream_pick(order, all, ids);
 }
@@ -246,7 +247,7 @@ legacy_matters(const struct sti_order *order)
         return false;
     if (order->replacement)
         return sti_randint_draws(order->n, true) != sti_randint_draws(order->n, false);
-    return sti_permutation_draws(order->n, true) != sti_permutation_draws(order->n, false);
+    return sti_permutation_of(order->n, false).wide_draws;
 }
 
 uint64_t

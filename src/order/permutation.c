@@ -19,16 +19,20 @@ min_u64(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-static bool
-is_wide(uint64_t n, bool legacy)
+struct sti_permutation
+sti_permutation_of(uint64_t n, bool legacy)
 {
-    return !legacy && n >= STI_PERMUTATION_WIDE_N;
+    return (struct sti_permutation){
+        .n = n,
+        .wide_draws = !legacy && n >= STI_PERMUTATION_WIDE_N,
+        .wide_ids = n > UINT32_MAX,
+    };
 }
 
 uint64_t
-sti_permutation_draws(uint64_t n, bool legacy)
+sti_permutation_draws(const struct sti_permutation *permutation)
 {
-    return is_wide(n, legacy) ? 2 * n : n - 1;
+    return permutation->wide_draws ? 2 * permutation->n : permutation->n - 1;
 }
 
 /*
@@ -126,19 +130,19 @@ grow_u64(struct sti_mt19937 *engine, uint64_t n, uint64_t *ids)
 }
 
 void
-sti_permutation_write(struct sti_mt19937 *engine, uint64_t n, bool legacy, void *ids)
+sti_permutation_write(struct sti_mt19937 *engine, const struct sti_permutation *permutation,
+                      void *ids)
 {
-    if (is_wide(n, legacy)) {
-        if (n <= UINT32_MAX)
-            grow_u32(engine, (uint32_t)n, ids);
-        else
-            grow_u64(engine, n, ids);
-    } else {
-        if (n <= UINT32_MAX)
-            shuffle_u32(engine, (uint32_t)n, ids);
-        else
-            shuffle_u64(engine, n, ids);
-    }
+    uint64_t n = permutation->n;
+
+    if (permutation->wide_draws && permutation->wide_ids)
+        grow_u64(engine, n, ids);
+    else if (permutation->wide_draws)
+        grow_u32(engine, (uint32_t)n, ids);
+    else if (permutation->wide_ids)
+        shuffle_u64(engine, n, ids);
+    else
+        shuffle_u32(engine, (uint32_t)n, ids);
 }
 
 uint32_t
@@ -148,16 +152,14 @@ sti_randint_draws(uint64_t n, bool legacy)
 }
 
 void
-sti_randint_write(struct sti_mt19937 *engine, uint64_t n, bool legacy, uint64_t count, void *ids)
+sti_randint_write(struct sti_mt19937 *engine, uint64_t n, uint32_t draws, uint64_t count, void *ids)
 {
-    bool wide = sti_randint_draws(n, legacy) == 2;
-
     for (uint64_t i = 0; i < count; i++) {
-        uint64_t id = (wide ? sti_mt19937_u64(engine) : sti_mt19937_u32(engine)) % n;
+        uint64_t id = (draws == 2 ? sti_mt19937_u64(engine) : sti_mt19937_u32(engine)) % n;
 
-        if (n <= UINT32_MAX)
-            ((uint32_t *)ids)[i] = (uint32_t)id;
-        else
+        if (n > UINT32_MAX)
             ((uint64_t *)ids)[i] = id;
+        else
+            ((uint32_t *)ids)[i] = (uint32_t)id;
     }
 }

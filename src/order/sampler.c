@@ -41,6 +41,14 @@ struct scratch {
     uint64_t all[];                 /* a permutation of which a part is used */
 };
 
+static uint64_t
+draws_per_permutation(const struct sti_order *order)
+{
+    struct sti_permutation permutation = sti_permutation_of(order->n, order->legacy_torch);
+
+    return sti_permutation_draws(&permutation);
+}
+
 /* Permutations that num_samples ids take, the last one perhaps in part. */
 static uint64_t
 permutations_needed(const struct sti_order *order)
@@ -54,8 +62,7 @@ draws_needed(const struct sti_order *order)
 {
     if (order->replacement)
         return (sti_u128)order->num_samples * sti_randint_draws(order->n, order->legacy_torch);
-    return (sti_u128)permutations_needed(order) *
-           sti_permutation_draws(order->n, order->legacy_torch);
+    return (sti_u128)permutations_needed(order) * draws_per_permutation(order);
 }
 
 static struct plan
@@ -64,7 +71,7 @@ plan_generator(const struct sti_order *order)
     struct plan plan = {SEED_DRAWS, draws_needed(order)};
 
     if (!order->replacement && order->num_samples % order->n == 0)
-        plan.stride += sti_permutation_draws(order->n, order->legacy_torch);
+        plan.stride += draws_per_permutation(order);
     if (order->workers != STK_SAMPLER_WORKERS_PERSISTENT)
         plan.stride += SEED_DRAWS;
     return plan;
@@ -74,7 +81,7 @@ static struct plan
 plan_stateful(const struct sti_order *order)
 {
     struct plan plan = {0, draws_needed(order)};
-    uint64_t birth = sti_permutation_draws(order->n, order->legacy_torch);
+    uint64_t birth = draws_per_permutation(order);
 
     if (order->replacement) {
         uint64_t chunks = (order->num_samples - 1) / CHUNK + 1;
@@ -130,19 +137,22 @@ seek(const struct sti_order *order, const struct plan *plan, uint64_t epoch,
 static void
 write_random(const struct sti_order *order, struct sti_mt19937 *engine, char *ids, void *all)
 {
+    struct sti_permutation permutation = sti_permutation_of(order->n, order->legacy_torch);
     uint64_t id_bytes = sti_order_id_bytes(order);
     uint64_t rest = order->num_samples;
 
     if (order->replacement) {
-        sti_randint_write(engine, order->n, order->legacy_torch, order->num_samples, ids);
+        uint32_t draws = sti_randint_draws(order->n, order->legacy_torch);
+
+        sti_randint_write(engine, order->n, draws, order->num_samples, ids);
         return;
     }
     for (; rest >= order->n; rest -= order->n) {
-        sti_permutation_write(engine, order->n, order->legacy_torch, ids);
+        sti_permutation_write(engine, &permutation, ids);
         ids += order->n * id_bytes;
     }
     if (rest) {
-        sti_permutation_write(engine, order->n, order->legacy_torch, all);
+        sti_permutation_write(engine, &permutation, all);
         memcpy(ids, all, rest * id_bytes);
     }
 }
