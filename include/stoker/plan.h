@@ -52,8 +52,8 @@ typedef enum stk_sampler {
     STK_SAMPLER_STATEFUL = 4
 } stk_sampler;
 
-/* Workers of the loader that is followed: changes the sequence of DATALOADER (only persistent
- * workers do) and STATEFUL. */
+/* Workers of the loader that is followed. They change the sequence of STATEFUL, and persistent
+ * ones also those of DATALOADER and GENERATOR. */
 typedef enum stk_sampler_workers {
     STK_SAMPLER_WORKERS_NONE = 0,
     STK_SAMPLER_WORKERS_SOME = 1,
@@ -70,9 +70,9 @@ typedef struct stk_order_opts {
     uint32_t rank;         /* 0 .. world - 1 */
     uint32_t no_shuffle;   /* 1: DistributedSampler(shuffle=False) and its like */
     uint32_t drop_uneven;  /* 1: DistributedSampler(drop_last=True); 0: pad */
-    uint32_t legacy_torch; /* 1: randperm as in torch <= 2.5 for every n */
+    uint32_t legacy_torch; /* 1: randperm as in torch <= 2.5; with replacement randint <= 2.6 */
     uint32_t replacement;  /* 1: RandomSampler(replacement=True); not DISTRIBUTED */
-    uint64_t num_samples;  /* RandomSampler(num_samples); 0 means n; not DISTRIBUTED */
+    uint64_t num_samples;  /* RandomSampler(num_samples), 1 .. 2^48; 0: n; not DISTRIBUTED */
     uint32_t workers;      /* stk_sampler_workers */
     uint32_t reserved;     /* 0 */
 } stk_order_opts;
@@ -103,9 +103,9 @@ stk_order_length(const stk_order *order, uint64_t *ret_count);
 /*
  * Writes the ids of the rank's stream in an epoch, from position first on.
  * ids: room for count; first + count may not exceed stk_order_length().
- * Cost: a permutation of n for TORCH (8 B x n of memory at its peak, 16 B from 2^32 on), plus
- * one for every earlier epoch where the sampler draws from one generator for life (GENERATOR,
- * STATEFUL); O(count) for the other kinds.
+ * Cost: a permutation of n for TORCH (8 B x n of memory at its peak, 16 B from 2^32 on),
+ * whatever the epoch (num_samples > n: one for each n of them); O(count) where nothing is
+ * shuffled and for the other kinds.
  * Errors: -ERANGE, -ENOMEM, -ENOTSUP (LIST). Any thread, several at once; does not block.
  */
 STK_API int
@@ -117,8 +117,8 @@ stk_order_ids(const stk_order *order, uint64_t epoch, uint64_t first, uint64_t c
  * position), looked for up to and including last_epoch. Position -1 of an epoch is written as
  * UINT64_MAX and means "from its first position on".
  * Returns 1 and writes both results, or 0 when it is not read again. Errors as
- * stk_order_ids(). Cost: O(1) per epoch for KEYED and SEQUENTIAL, a permutation per epoch for
- * TORCH.
+ * stk_order_ids(); -ERANGE for a sample or position that is not there. Cost: O(1) per epoch
+ * for KEYED and SEQUENTIAL, a permutation per epoch for TORCH.
  */
 STK_API int
 stk_order_next_use(const stk_order *order, uint64_t sample, uint64_t epoch, uint64_t position,
@@ -126,7 +126,9 @@ stk_order_next_use(const stk_order *order, uint64_t sample, uint64_t epoch, uint
 
 /*
  * How often this rank reads each sample in epochs first_epoch .. first_epoch + epochs - 1.
- * counts: n values, set by the call. Errors as stk_order_ids(), -EINVAL for epochs 0.
+ * counts: n values, set by the call; they stay at UINT32_MAX once there. Cost: the epochs' ids;
+ * O(n) where each epoch is known to read every sample equally often or all epochs are the same.
+ * Errors as stk_order_ids(), -EINVAL for epochs 0.
  */
 STK_API int
 stk_order_frequency(const stk_order *order, uint64_t first_epoch, uint64_t epochs,
