@@ -190,8 +190,9 @@ sti_engine_close(struct sti_engine *engine)
     if (!engine)
         return;
     assert(engine->ram_taken_bytes == 0 && "loaders are closed before their engine");
-    sti_loop_close(engine->loop);
+    /* The pool first: its last jobs may still wake the loop, which has nothing under way. */
     sti_pool_close(engine->pool);
+    sti_loop_close(engine->loop);
     sti_mutex_fini(&engine->lock);
     sti_mem_free(engine->cache_dir);
     sti_mem_free(engine);

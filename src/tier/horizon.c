@@ -101,8 +101,7 @@ sti_horizon_new(struct sti_horizon **ret_horizon, const struct sti_horizon_opts 
     if (opts->order.kind == STK_ORDER_LIST)
         horizon->kind = STI_HORIZON_LIST;
     else
-        horizon->kind =
-            sti_order_seekable(&opts->order) ? STI_HORIZON_COMPUTED : STI_HORIZON_TABLE;
+        horizon->kind = sti_order_seekable(&opts->order) ? STI_HORIZON_COMPUTED : STI_HORIZON_TABLE;
     horizon->length = opts->drop_last ? length - length % opts->batch_size : length;
     horizon->batches = (horizon->length + opts->batch_size - 1) / opts->batch_size;
     rc = check(horizon, err);

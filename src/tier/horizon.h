@@ -32,7 +32,8 @@ struct sti_horizon;
  * window_positions  positions that may be staged or borrowed at a time.
  * wants_next_use    whether sti_horizon_next_use() will be called.
  * catalog           borrowed: entries hold the last known position.
- * wake              called on any thread when an epoch is ready.
+ * wake              called on any thread when an epoch is ready; its context must live as long as
+ *                   the pool does.
  * on_next_use       called on the loop's thread when the next use of a sample that was passed
  *                   already becomes known.
  */
@@ -46,7 +47,8 @@ struct sti_horizon_opts {
     bool wants_next_use;
     struct sti_pool *pool;
     struct sti_catalog *catalog;
-    void (*wake)(void *context);
+    void (*wake)(void *wake_context);
+    void *wake_context;
     void (*on_next_use)(void *context, uint64_t sample, uint64_t position);
     void *context;
 };

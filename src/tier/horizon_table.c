@@ -54,8 +54,8 @@ make(struct sti_job *job)
         (struct sti_epoch_slot *)(void *)((char *)job - offsetof(struct sti_epoch_slot, job));
     struct sti_horizon *horizon = slot->horizon;
     const struct sti_order *order = &horizon->opts.order;
-    void (*wake)(void *context) = horizon->opts.wake;
-    void *context = horizon->opts.context;
+    void (*wake)(void *wake_context) = horizon->opts.wake;
+    void *wake_context = horizon->opts.wake_context;
     void *scratch = sti_mem_new(1, sti_order_scratch_bytes(order));
     int state = STI_SLOT_FAILED;
 
@@ -65,9 +65,7 @@ make(struct sti_job *job)
     }
     sti_mem_free(scratch);
     __atomic_store_n(&slot->state, state, __ATOMIC_RELEASE); /* pairs with state_of() */
-    /* The horizon may be gone from here on only after its owner has seen the state, and the
-     * owner is woken by what outlives it. */
-    wake(context);
+    wake(wake_context); /* from here on the horizon may be gone */
 }
 
 static struct sti_epoch_slot *

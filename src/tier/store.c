@@ -39,6 +39,7 @@ struct sti_store {
 
     char *outside[OUTSIDE_MAX];
     uint32_t n_outside;
+    uint64_t n_outside_ever;
 
     /* Faulting in: the job runs a step at a time, so that stopping is quick. */
     struct sti_job touch_job;
@@ -193,6 +194,7 @@ sti_store_get_outside(struct sti_store *store, uint64_t n_bytes, bool is_padded)
         if (!store->outside[at])
             return STI_STORE_NONE;
         store->n_outside++;
+        store->n_outside_ever++;
         store->used_bytes += n_bytes;
         return OUTSIDE_BIT | at;
     }
@@ -231,6 +233,12 @@ sti_store_pointer(const struct sti_store *store, uint64_t address)
     if (address & OUTSIDE_BIT)
         return store->outside[address & ~OUTSIDE_BIT];
     return store->arena.base + address;
+}
+
+uint64_t
+sti_store_outside(const struct sti_store *store)
+{
+    return store->n_outside_ever;
 }
 
 uint64_t

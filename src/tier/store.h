@@ -65,6 +65,10 @@ sti_store_put(struct sti_store *store, uint64_t address, uint64_t n_bytes);
 char *
 sti_store_pointer(const struct sti_store *store, uint64_t address);
 
+/* Blocks outside the arena that were ever got. */
+uint64_t
+sti_store_outside(const struct sti_store *store);
+
 /* Payload bytes in use, and the most there may be. */
 uint64_t
 sti_store_used_bytes(const struct sti_store *store);

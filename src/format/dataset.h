@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A data set: n samples, each an extent, with labels. Opening makes or maps its index; after
+ * that nothing here touches a file system, allocates, locks or blocks: the getters read the
+ * mapped index, about one cache line per sample, and may be called by any thread.
+ */
+#ifndef STI_FORMAT_DATASET_H
+#define STI_FORMAT_DATASET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <stoker/engine.h>
+
+#include "model/extent.h"
+
+struct sti_aio;
+struct sti_dataset;
+
+/* Samples of a data set at most. */
+#define STI_DATASET_SAMPLES_MAX (UINT64_C(1) << 48)
+
+/*
+ * Opens the data set at path, indexing it if it has no index yet (many listings and statx calls
+ * in flight on aio, names sorted on its pool).
+ *
+ * ret_dataset  returns owned, closed with sti_dataset_close().
+ * aio          borrowed for the call; the calling thread is its owner. Nothing may be pending on
+ *              it that cannot bear to be served by this call's waits.
+ * path         a directory or a file.
+ * opts         NULL: all defaults. Of full size (the caller has checked and copied it).
+ * cache_dir    where the index goes when its place beside the data cannot be written; made if
+ *              it is missing. NULL: such an index stays in memory.
+ *
+ * Errors, each with the path that it is about: -ENOENT, -EACCES, -ENOTDIR, -EISDIR, -ELOOP (a
+ * symbolic link to one of its own parents), -ENAMETOOLONG, -EINVAL (an option; nothing in it; a
+ * file that is not of its format, a remainder, a label count), -E2BIG (more than 2^48 samples),
+ * STK_E_STALE, STK_E_CORRUPT, STK_E_VERSION (the index), -ENOMEM, -EIO, -ENOSPC. Blocks.
+ */
+int
+sti_dataset_open(struct sti_dataset **ret_dataset, struct sti_aio *aio, const char *path,
+                 const stk_dataset_opts *opts, const char *cache_dir, stk_error *err);
+
+/* Unmaps the index and closes the directory. NULL is allowed. Blocks for these calls only. */
+void
+sti_dataset_close(struct sti_dataset *dataset);
+
+/* Number of samples, 1 .. STI_DATASET_SAMPLES_MAX; they are 0 .. count - 1. */
+uint64_t
+sti_dataset_count(const struct sti_dataset *dataset);
+
+/*
+ * Where a sample lies. sample < count. Errors: STK_E_CORRUPT, only if somebody has written into
+ * the index file since it was opened; ret_extent is not written then.
+ */
+int
+sti_dataset_extent(const struct sti_dataset *dataset, uint64_t sample,
+                   struct sti_extent *ret_extent);
+
+/* Bytes of a sample. sample < count. */
+uint64_t
+sti_dataset_length(const struct sti_dataset *dataset, uint64_t sample);
+
+/* Label of a sample: the class for class folders, the value of a labels file, else -1. */
+int64_t
+sti_dataset_label(const struct sti_dataset *dataset, uint64_t sample);
+
+/*
+ * The whole path of the file that a sample lies in, for people: as the data set's path was
+ * given, then the sample's. buffer: size >= 1 bytes, always terminated.
+ * Errors: -ENAMETOOLONG (cut off), STK_E_CORRUPT as sti_dataset_extent().
+ */
+int
+sti_dataset_path(const struct sti_dataset *dataset, uint64_t sample, char *buffer, size_t size);
+
+/* The directory that extents' paths are relative to. Borrowed until the data set is closed. */
+int
+sti_dataset_dir_fd(const struct sti_dataset *dataset);
+
+/* True: all samples are ranges of one file, worth holding open. False: each is a whole file. */
+bool
+sti_dataset_is_one_file(const struct sti_dataset *dataset);
+
+/* Size of that one file when it was indexed; 0 where each sample is a file. */
+uint64_t
+sti_dataset_file_bytes(const struct sti_dataset *dataset);
+
+/* Sum of the bytes of all samples (windows that overlap count each time). */
+uint64_t
+sti_dataset_bytes(const struct sti_dataset *dataset);
+
+/* Bytes of the largest sample. */
+uint64_t
+sti_dataset_max_bytes(const struct sti_dataset *dataset);
+
+/* The size that all samples have; 0 where they differ. */
+uint64_t
+sti_dataset_uniform_bytes(const struct sti_dataset *dataset);
+
+/*
+ * An upper bound on the bytes of any k samples, repetitions excluded: exact where k is a power
+ * of two up to 2^18 or sizes are uniform, else the sum for the next power of two. k 0 gives 0.
+ */
+uint64_t
+sti_dataset_largest(const struct sti_dataset *dataset, uint64_t k);
+
+/*
+ * Identifies the samples: format, options, names, sizes and labels, in order; not the place
+ * and not the times, so that a copy elsewhere has the same one. Never 0.
+ */
+uint64_t
+sti_dataset_fingerprint(const struct sti_dataset *dataset);
+
+/* Fills everything but size. Any thread. */
+void
+sti_dataset_info(const struct sti_dataset *dataset, stk_dataset_info *ret_info);
+
+/* Name of a class; NULL out of range. Borrowed until the data set is closed. */
+const char *
+sti_dataset_class_name(const struct sti_dataset *dataset, uint32_t class_idx);
+
+/* Path of the index in use, or NULL where it is in memory only. Borrowed until closed. */
+const char *
+sti_dataset_index_path(const struct sti_dataset *dataset);
+
+#endif

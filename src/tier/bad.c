@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bad samples. By `fail` the batch is handed out as an error, once, and the stream goes on
+ * behind it; the next epoch tries again. By `replace` the next id modulo n stands in, the one
+ * after that if it is bad too, and so on: a function of the sample alone, so every rank and
+ * every run replaces alike and batches keep their size.
+ */
+#include "tier/fetcher_internal.h"
+
+/* Neighbours tried before a batch fails after all. */
+#define SUBSTITUTES_MAX 64
+
+static void
+fail_batch(struct sti_record *record, uint32_t item, const struct sti_bad *bad)
+{
+    record->states[item] = STI_ITEM_FAILED;
+    record->items[item] = NULL;
+    record->n_pending--;
+    if (record->bad.code == 0)
+        record->bad = *bad;
+}
+
+static void
+note(struct sti_fetcher *fetcher, const struct sti_record *record, const struct sti_bad *bad,
+     uint64_t substitute)
+{
+    stk_replacement replacement = {.epoch = record->cut.epoch,
+                                   .sample = bad->sample,
+                                   .replacement = substitute,
+                                   .reason = bad->code};
+
+    sti_staging_note_replacement(&fetcher->staging, &replacement);
+}
+
+void
+sti_fetcher_fail(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
+                 const struct sti_bad *bad)
+{
+    uint64_t n = sti_dataset_count(fetcher->opts.dataset);
+    uint64_t original = sti_horizon_sample(fetcher->horizon, record->cut.first_position + item);
+    uint64_t tried = bad->sample >= original ? bad->sample - original : bad->sample + n - original;
+    uint32_t waiter;
+
+    if (!fetcher->opts.must_replace || tried + 1 >= n || tried >= SUBSTITUTES_MAX) {
+        fail_batch(record, item, bad);
+        return;
+    }
+    waiter = sti_fetcher_new_waiter(fetcher, record, item);
+    if (waiter == STI_NO_WAITER) { /* every node is in use by another bad sample */
+        fail_batch(record, item, bad);
+        return;
+    }
+    uint64_t substitute = (bad->sample + 1) % n;
+    note(fetcher, record, bad, substitute);
+    record->is_replaced = true;
+    record->states[item] = STI_ITEM_WAITING;
+    fetcher->waiters[waiter].sample = substitute;
+    fetcher->waiters[waiter].next = fetcher->redo;
+    fetcher->redo = waiter;
+}
+
+bool
+sti_fetcher_redo(struct sti_fetcher *fetcher)
+{
+    while (fetcher->redo != STI_NO_WAITER) {
+        uint32_t at = fetcher->redo;
+        struct sti_waiter waiter = fetcher->waiters[at];
+
+        fetcher->redo = waiter.next;
+        if (!sti_fetcher_take(fetcher, waiter.record, waiter.item, waiter.sample)) {
+            fetcher->waiters[at].next = fetcher->redo;
+            fetcher->redo = at;
+            return false;
+        }
+        sti_fetcher_free_waiter(fetcher, at);
+    }
+    return true;
+}

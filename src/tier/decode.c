@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Turning stored samples into slots of a batch. Items whose sample has arrived are handed to the
+ * pool in chunks; a chunk's job writes slots and result codes of its items alone, so records
+ * need no lock. The loop takes finished chunks back, lets their samples go and deals with the
+ * results. Copying small samples is done at once: a hand-over would cost more.
+ *
+ * Threads: the loop; the pool runs run_chunk(). The lock (STI_RANK_LEAF) covers the list of
+ * finished chunks only.
+ */
+#include <stddef.h>
+#include <string.h>
+
+#include <errno.h>
+
+#include "tier/fetcher_internal.h"
+
+#define COPY_AT_ONCE_BYTES (UINT64_C(16) << 10)
+#define COPY_CHUNK_ITEMS 256u
+#define DECODE_CHUNK_ITEMS 64u
+
+struct sti_chunk {
+    struct sti_job job;
+    struct sti_fetcher *fetcher;
+    struct sti_record *record;
+    uint32_t first; /* of record->arrived */
+    uint32_t n;
+    struct sti_chunk *next;
+};
+
+int
+sti_fetcher_decode_init(struct sti_fetcher *fetcher)
+{
+    int rc = sti_mutex_init(&fetcher->lock, STI_RANK_LEAF);
+
+    if (rc < 0)
+        return rc;
+    fetcher->n_chunks = 4 * sti_pool_cpu_threads(fetcher->opts.pool) + 4;
+    fetcher->chunks = sti_mem_new(fetcher->n_chunks, sizeof(struct sti_chunk));
+    if (!fetcher->chunks) {
+        sti_mutex_fini(&fetcher->lock);
+        return -ENOMEM;
+    }
+    for (uint32_t at = 0; at < fetcher->n_chunks; at++) {
+        fetcher->chunks[at].fetcher = fetcher;
+        fetcher->chunks[at].next = fetcher->free_chunks;
+        fetcher->free_chunks = &fetcher->chunks[at];
+    }
+    return 0;
+}
+
+void
+sti_fetcher_decode_fini(struct sti_fetcher *fetcher)
+{
+    sti_mem_free(fetcher->chunks);
+    sti_mutex_fini(&fetcher->lock);
+}
+
+/* A hash of (order seed, epoch, sample), the same on every run and rank: the finalizer of
+ * SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), once for each part. */
+static uint64_t
+mix(uint64_t value)
+{
+    value = (value ^ (value >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    value = (value ^ (value >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return value ^ (value >> 31);
+}
+
+static uint64_t
+item_seed(const struct sti_fetcher *fetcher, uint64_t epoch, uint64_t sample)
+{
+    uint64_t seed = mix((uint64_t)fetcher->opts.order.seed + UINT64_C(0x9e3779b97f4a7c15));
+
+    seed = mix(seed + epoch + UINT64_C(0x9e3779b97f4a7c15));
+    return mix(seed + sample + UINT64_C(0x9e3779b97f4a7c15));
+}
+
+static void
+decode_item(const struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item)
+{
+    uint64_t item_bytes = fetcher->opts.item_bytes;
+    char *slot = record->slots + item * item_bytes;
+
+    if (!fetcher->opts.decode) {
+        if (record->n_bytes[item] != item_bytes) {
+            record->codes[item] = -EMSGSIZE;
+            return;
+        }
+        memcpy(slot, record->items[item], item_bytes);
+        record->codes[item] = 0;
+        return;
+    }
+    struct stk_decode_args args = {
+        .bytes = record->items[item],
+        .n_bytes = record->n_bytes[item],
+        .slot = slot,
+        .item_bytes = item_bytes,
+        .sample = record->samples[item],
+        .epoch = record->cut.epoch,
+        .seed = item_seed(fetcher, record->cut.epoch, record->samples[item]),
+        .label = record->labels[item],
+    };
+    record->codes[item] = fetcher->opts.decode(fetcher->opts.decode_context, &args);
+}
+
+/* The loop's part: the item's sample is not needed any more; the slot is what is handed out. */
+static void
+conclude_item(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item)
+{
+    int code = record->codes[item];
+
+    fetcher->raw_bytes -= record->n_bytes[item];
+    sti_fetcher_unpin(fetcher, record, item);
+    if (code != 0) {
+        struct sti_bad bad = {.sample = record->samples[item], .code = code, .is_decoding = true};
+
+        sti_fetcher_fail(fetcher, record, item, &bad);
+        return;
+    }
+    record->states[item] = STI_ITEM_DONE;
+    record->items[item] = record->slots + item * fetcher->opts.item_bytes;
+    record->n_bytes[item] = fetcher->opts.item_bytes;
+    record->n_pending--;
+}
+
+static void
+run_chunk(struct sti_job *job)
+{
+    struct sti_chunk *chunk =
+        (struct sti_chunk *)(void *)((char *)job - offsetof(struct sti_chunk, job));
+    struct sti_fetcher *fetcher = chunk->fetcher;
+    void (*wake)(void *wake_context) = fetcher->opts.wake;
+    void *wake_context = fetcher->opts.wake_context;
+
+    for (uint32_t at = 0; at < chunk->n; at++)
+        decode_item(fetcher, chunk->record, chunk->record->arrived[chunk->first + at]);
+    sti_mutex_lock(&fetcher->lock);
+    bool is_first = !fetcher->decoded;
+    chunk->next = fetcher->decoded;
+    fetcher->decoded = chunk;
+    sti_mutex_unlock(&fetcher->lock);
+    /* From here on the fetcher may be gone. */
+    if (is_first)
+        wake(wake_context);
+}
+
+static bool
+is_copied_at_once(const struct sti_fetcher *fetcher)
+{
+    return !fetcher->opts.decode && fetcher->opts.item_bytes <= COPY_AT_ONCE_BYTES;
+}
+
+/* Items per chunk: some for every worker, few enough that none waits long for a neighbour. */
+static uint32_t
+chunk_items(const struct sti_fetcher *fetcher, uint32_t n_arrived)
+{
+    uint32_t most = fetcher->opts.decode ? DECODE_CHUNK_ITEMS : COPY_CHUNK_ITEMS;
+    uint32_t n = n_arrived / (2 * sti_pool_cpu_threads(fetcher->opts.pool)) + 1;
+
+    return n < most ? n : most;
+}
+
+static bool
+start_record(struct sti_fetcher *fetcher, struct sti_record *record)
+{
+    while (record->n_decoding < record->n_arrived) {
+        uint32_t left = record->n_arrived - record->n_decoding;
+
+        if (is_copied_at_once(fetcher)) {
+            uint32_t item = record->arrived[record->n_decoding++];
+
+            decode_item(fetcher, record, item);
+            conclude_item(fetcher, record, item);
+            continue;
+        }
+        struct sti_chunk *chunk = fetcher->free_chunks;
+        if (!chunk)
+            return false;
+        fetcher->free_chunks = chunk->next;
+        chunk->record = record;
+        chunk->first = record->n_decoding;
+        chunk->n = chunk_items(fetcher, left);
+        record->n_decoding += chunk->n;
+        chunk->job.fn = run_chunk;
+        fetcher->n_decoding++;
+        sti_pool_submit(fetcher->opts.pool, STI_LANE_URGENT, &chunk->job, 1);
+    }
+    return true;
+}
+
+void
+sti_fetcher_decode_start(struct sti_fetcher *fetcher)
+{
+    struct sti_record *record = fetcher->staging.filling.first;
+
+    while (record && start_record(fetcher, record))
+        record = record->next;
+}
+
+void
+sti_fetcher_decode_finish(struct sti_fetcher *fetcher)
+{
+    sti_mutex_lock(&fetcher->lock);
+    struct sti_chunk *chunk = fetcher->decoded;
+    fetcher->decoded = NULL;
+    sti_mutex_unlock(&fetcher->lock);
+    while (chunk) {
+        struct sti_chunk *next = chunk->next;
+
+        for (uint32_t at = 0; at < chunk->n; at++)
+            conclude_item(fetcher, chunk->record, chunk->record->arrived[chunk->first + at]);
+        chunk->next = fetcher->free_chunks;
+        fetcher->free_chunks = chunk;
+        fetcher->n_decoding--;
+        chunk = next;
+    }
+}

@@ -1,0 +1,521 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The walk along the stream. A step takes back what the consumer returned and what the pool
+ * decoded, goes on with the horizon, and then looks up position after position: a sample in
+ * memory is pinned, one under way is waited for, an absent one is read. It stops where staging
+ * is full, where no read is free or where the order is not known yet, and goes on there next
+ * time. Look-ahead crosses epoch ends because positions do.
+ *
+ * Everything here is the loop's. The consumer meets it in staging only; commands (seek, stop)
+ * are carried out when no chunk is being decoded, so that no record is in other hands.
+ */
+#include "tier/fetcher.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "tier/fetcher_internal.h"
+
+#define PEEK_AHEAD 12
+
+/* ---- one item ------------------------------------------------------------------------------ */
+
+/* The bytes of a sample in memory: a large one of a file of many lies behind the part of its
+ * first block that is not its own. */
+static const char *
+bytes_of(const struct sti_fetcher *fetcher, uint64_t sample, const struct sti_entry *entry)
+{
+    const char *block = sti_store_pointer(fetcher->store, entry->address);
+    struct sti_extent extent;
+
+    if (!fetcher->origin.is_one_file ||
+        sti_dataset_length(fetcher->opts.dataset, sample) < STI_IN_PLACE_BYTES ||
+        sti_dataset_extent(fetcher->opts.dataset, sample, &extent) < 0)
+        return block;
+    return block + extent.offset % fetcher->origin.dio.block_bytes;
+}
+
+void
+sti_fetcher_arrive(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
+                   uint64_t sample, const struct sti_entry *entry)
+{
+    record->items[item] = bytes_of(fetcher, sample, entry);
+    record->states[item] = STI_ITEM_PINNED;
+    if (fetcher->opts.item_bytes > 0)
+        record->arrived[record->n_arrived++] = item;
+    else
+        record->n_pending--;
+}
+
+static bool
+has_room(const struct sti_fetcher *fetcher, uint64_t n_bytes)
+{
+    if (fetcher->opts.item_bytes == 0)
+        return fetcher->staged_bytes + n_bytes <= fetcher->staging_limit;
+    return fetcher->raw_bytes == 0 || fetcher->raw_bytes + n_bytes <= fetcher->raw_limit;
+}
+
+static void
+account_item(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item, uint64_t sample,
+             enum stk_tier tier)
+{
+    uint64_t n_bytes = sti_dataset_length(fetcher->opts.dataset, sample);
+
+    record->samples[item] = sample;
+    record->labels[item] = sti_dataset_label(fetcher->opts.dataset, sample);
+    record->n_bytes[item] = n_bytes;
+    record->bytes += n_bytes;
+    record->tier_samples[tier]++;
+    record->tier_bytes[tier] += n_bytes;
+    if (tier == STK_TIER_ORIGIN)
+        record->origin_bytes += n_bytes;
+    if (fetcher->opts.item_bytes > 0) {
+        fetcher->raw_bytes += n_bytes;
+    } else {
+        record->raw_bytes += n_bytes;
+        fetcher->staged_bytes += n_bytes;
+    }
+}
+
+bool
+sti_fetcher_take(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
+                 uint64_t sample)
+{
+    struct sti_entry *entry = sti_catalog_find(fetcher->catalog, sample);
+    enum sti_sample_state state = entry ? (enum sti_sample_state)entry->state : STI_SAMPLE_ABSENT;
+    uint32_t waiter;
+
+    if (!has_room(fetcher, sti_dataset_length(fetcher->opts.dataset, sample)))
+        return false;
+    switch (state) {
+    case STI_SAMPLE_PRESENT:
+        if (entry->pins == STI_CATALOG_PINS_MAX)
+            return false;
+        account_item(fetcher, record, item, sample, STK_TIER_RAM);
+        sti_fetcher_pin(fetcher, sample, entry);
+        sti_fetcher_arrive(fetcher, record, item, sample, entry);
+        return true;
+    case STI_SAMPLE_READING:
+        waiter = entry->pins == STI_CATALOG_PINS_MAX
+                     ? STI_NO_WAITER
+                     : sti_fetcher_new_waiter(fetcher, record, item);
+        if (waiter == STI_NO_WAITER)
+            return false;
+        fetcher->waiters[waiter].next = entry->key;
+        entry->key = waiter;
+        entry->pins++;
+        account_item(fetcher, record, item, sample, STK_TIER_RAM);
+        return true;
+    case STI_SAMPLE_BAD:
+        record->samples[item] = sample;
+        sti_fetcher_fail(fetcher, record, item,
+                         &(struct sti_bad){.sample = sample, .code = (int32_t)entry->key});
+        return true;
+    case STI_SAMPLE_ABSENT:
+        break;
+    }
+    if (!sti_fetcher_read(fetcher, record, item, sample))
+        return false;
+    account_item(fetcher, record, item, sample, STK_TIER_ORIGIN);
+    return true;
+}
+
+/* ---- the stream ---------------------------------------------------------------------------- */
+
+static void
+count_for_bound(struct sti_fetcher *fetcher, uint64_t epoch, uint64_t sample)
+{
+    if (epoch != fetcher->bound_epoch) {
+        sti_bound_epoch(&fetcher->bound);
+        sti_bitset_clear(&fetcher->seen_in_epoch);
+        fetcher->bound_epoch = epoch;
+    }
+    if (fetcher->seen_in_run.n == 0) { /* too many samples to mark: each comes once an epoch */
+        sti_bound_sample(&fetcher->bound, sti_dataset_length(fetcher->opts.dataset, sample), true,
+                         fetcher->bound.epochs == 1);
+        return;
+    }
+    bool is_new_in_epoch = sti_bitset_add(&fetcher->seen_in_epoch, sample);
+    bool is_new_in_run = is_new_in_epoch && sti_bitset_add(&fetcher->seen_in_run, sample);
+    sti_bound_sample(&fetcher->bound, sti_dataset_length(fetcher->opts.dataset, sample),
+                     is_new_in_epoch, is_new_in_run);
+}
+
+static bool
+take_position(struct sti_fetcher *fetcher, struct sti_record *record)
+{
+    uint32_t item = record->n_taken;
+    uint64_t position = record->cut.first_position + item;
+    uint64_t sample = sti_horizon_sample(fetcher->horizon, position);
+    uint64_t ahead = sti_horizon_peek(fetcher->horizon, position + PEEK_AHEAD);
+
+    if (ahead != UINT64_MAX)
+        sti_catalog_prefetch(fetcher->catalog, ahead);
+    fetcher->position = position + 1;
+    record->states[item] = STI_ITEM_WAITING;
+    record->next_use[item] = STI_POSITION_UNKNOWN;
+    if (fetcher->opts.policy == STK_POLICY_NEXT_USE)
+        record->next_use[item] = sti_fetcher_next_use(fetcher, position);
+    if (!sti_fetcher_take(fetcher, record, item, sample)) {
+        fetcher->position = position;
+        return false;
+    }
+    count_for_bound(fetcher, record->cut.epoch, sample);
+    record->n_taken++;
+    return true;
+}
+
+static struct sti_record *
+open_record(struct sti_fetcher *fetcher, const struct sti_batch_cut *cut)
+{
+    struct sti_record *record = sti_record_list_pop(&fetcher->staging.free);
+
+    record->cut = *cut;
+    record->n_taken = 0;
+    record->n_pending = cut->count;
+    record->n_arrived = 0;
+    record->n_decoding = 0;
+    record->raw_bytes = 0;
+    record->is_replaced = false;
+    record->bad = (struct sti_bad){0};
+    memset(record->tier_samples, 0, sizeof(record->tier_samples));
+    memset(record->tier_bytes, 0, sizeof(record->tier_bytes));
+    record->origin_bytes = 0;
+    record->bytes = 0;
+    sti_record_list_push(&fetcher->staging.filling, record);
+    return record;
+}
+
+/* Fills one batch as far as possible; false when the walk has to stop for now. */
+static bool
+walk_batch(struct sti_fetcher *fetcher)
+{
+    if (!fetcher->record) {
+        struct sti_batch_cut cut;
+
+        if (!fetcher->staging.free.first) {
+            sti_staging_want_returns(&fetcher->staging);
+            return false;
+        }
+        enum sti_cut kind = sti_horizon_cut(fetcher->horizon, fetcher->position, &cut);
+        if (kind != STI_CUT_BATCH) {
+            bool is_list = fetcher->opts.order.kind == STK_ORDER_LIST;
+            bool is_drained = fetcher->staging.filling.n == 0;
+
+            sti_staging_set_idle(&fetcher->staging, is_drained && kind == STI_CUT_END,
+                                 is_drained && kind == STI_CUT_NOT_YET && is_list);
+            return false;
+        }
+        fetcher->position = cut.first_position;
+        fetcher->record = open_record(fetcher, &cut);
+    }
+    struct sti_record *record = fetcher->record;
+    while (record->n_taken < record->cut.count) {
+        if (!take_position(fetcher, record)) {
+            sti_staging_want_returns(&fetcher->staging);
+            return false;
+        }
+    }
+    record->epoch_bound_bytes = sti_bound_of_epoch(&fetcher->bound);
+    record->run_bound_bytes = sti_bound_bytes(&fetcher->bound);
+    fetcher->record = NULL;
+    return true;
+}
+
+static void
+walk(struct sti_fetcher *fetcher)
+{
+    if (sti_fetcher_redo(fetcher)) {
+        while (walk_batch(fetcher)) {
+            if (fetcher->opts.item_bytes > 0)
+                sti_fetcher_decode_start(fetcher);
+            sti_staging_publish(&fetcher->staging);
+        }
+    }
+    sti_fetcher_submit_growing(fetcher);
+    sti_fetcher_decode_start(fetcher);
+    sti_staging_publish(&fetcher->staging);
+}
+
+/* ---- records that come back ----------------------------------------------------------------- */
+
+/* Lets go of what a record's items hold. */
+static void
+release_record(struct sti_fetcher *fetcher, struct sti_record *record)
+{
+    for (uint32_t item = 0; item < record->n_taken; item++) {
+        if (record->states[item] != STI_ITEM_PINNED)
+            continue;
+        if (item + PEEK_AHEAD < record->n_taken)
+            sti_catalog_prefetch(fetcher->catalog, record->samples[item + PEEK_AHEAD]);
+        if (fetcher->opts.item_bytes > 0)
+            fetcher->raw_bytes -= record->n_bytes[item];
+        sti_fetcher_unpin(fetcher, record, item);
+    }
+    fetcher->staged_bytes -= record->raw_bytes;
+    sti_record_list_push(&fetcher->staging.free, record);
+}
+
+static void
+release_records(struct sti_fetcher *fetcher, struct sti_record *record)
+{
+    while (record) {
+        struct sti_record *next = record->next;
+
+        release_record(fetcher, record);
+        record = next;
+    }
+}
+
+/* ---- commands ------------------------------------------------------------------------------- */
+
+static void
+seek(struct sti_fetcher *fetcher, uint64_t epoch, uint64_t idx)
+{
+    struct sti_record *record;
+
+    sti_fetcher_submit_growing(fetcher);
+    /* Samples under way lose their uses; what they hold of FIXED memory goes with them. */
+    sti_fetcher_drop_waiters(fetcher);
+    release_records(fetcher, sti_staging_take_ready(&fetcher->staging));
+    while ((record = sti_record_list_pop(&fetcher->staging.filling)) != NULL)
+        release_record(fetcher, record);
+    fetcher->record = NULL;
+    fetcher->raw_bytes = 0;
+    sti_fetcher_forget_positions(fetcher);
+    fetcher->position = sti_horizon_start(fetcher->horizon, epoch, idx);
+    fetcher->returned_position = fetcher->position;
+    sti_fetcher_renew_positions(fetcher);
+}
+
+/* Carries a command out once nothing is in other hands; true while one is pending. */
+static bool
+obey(struct sti_fetcher *fetcher)
+{
+    uint64_t epoch, idx;
+    enum sti_command command = sti_staging_pending_command(&fetcher->staging, &epoch, &idx);
+
+    if (command == STI_COMMAND_NONE)
+        return false;
+    if (command == STI_COMMAND_STOP) {
+        fetcher->is_stopped = true;
+        sti_fetcher_submit_growing(fetcher);
+    }
+    if (fetcher->n_decoding > 0 || (command == STI_COMMAND_STOP && fetcher->n_reading > 0))
+        return true;
+    if (command == STI_COMMAND_SEEK)
+        seek(fetcher, epoch, idx);
+    sti_staging_command_done(&fetcher->staging);
+    return false;
+}
+
+uint64_t
+sti_fetcher_step(void *context)
+{
+    struct sti_fetcher *fetcher = context;
+    uint64_t returned_position;
+
+    sti_fetcher_decode_finish(fetcher);
+    release_records(fetcher, sti_staging_take_returned(&fetcher->staging, &returned_position));
+    if (returned_position > fetcher->returned_position)
+        fetcher->returned_position = returned_position;
+    if (obey(fetcher) || fetcher->is_stopped)
+        return UINT64_MAX;
+    bool has_more =
+        sti_horizon_step(fetcher->horizon, fetcher->position, fetcher->returned_position);
+    walk(fetcher);
+    sti_staging_set_usage(&fetcher->staging, sti_store_used_bytes(fetcher->store),
+                          sti_store_outside(fetcher->store));
+    return has_more ? 0 : UINT64_MAX;
+}
+
+int
+sti_fetcher_push(struct sti_fetcher *fetcher, const uint64_t *ids, uint64_t n, bool is_epoch_end,
+                 bool is_run_end)
+{
+    int rc = sti_horizon_push(fetcher->horizon, ids, n, is_epoch_end, is_run_end);
+
+    if (rc == 0)
+        sti_staging_set_idle(&fetcher->staging, false, false);
+    return rc;
+}
+
+/* ---- set-up --------------------------------------------------------------------------------- */
+
+static int
+open_store(struct sti_fetcher *fetcher)
+{
+    const struct sti_dataset *dataset = fetcher->opts.dataset;
+    uint64_t n = sti_dataset_count(dataset);
+    uint64_t uniform_bytes = sti_dataset_uniform_bytes(dataset);
+    uint64_t capacity_bytes = fetcher->opts.ram_bytes;
+    uint64_t max_bytes = sti_dataset_max_bytes(dataset);
+
+    if (fetcher->opts.item_bytes == 0) {
+        fetcher->staging_limit = fetcher->opts.staging_bytes;
+        capacity_bytes += fetcher->staging_limit;
+    } else {
+        /* Between arrival and decoding: enough for the reads in flight, little beside the
+         * slots. */
+        fetcher->raw_limit = fetcher->opts.staging_bytes / 2;
+        if (fetcher->raw_limit > (UINT64_C(32) << 20))
+            fetcher->raw_limit = UINT64_C(32) << 20;
+        if (fetcher->raw_limit < 2 * max_bytes)
+            fetcher->raw_limit = 2 * max_bytes;
+        capacity_bytes += fetcher->raw_limit;
+    }
+    uint64_t average_bytes = sti_dataset_bytes(dataset) / n;
+    uint64_t samples_max = capacity_bytes / (average_bytes / 4 + 1) + 64;
+    bool is_padded = max_bytes >= STI_IN_PLACE_BYTES;
+    struct sti_store_opts opts = {
+        .capacity_bytes = capacity_bytes,
+        .samples_max = samples_max < n ? samples_max : n,
+        .uniform_bytes = uniform_bytes,
+        .padding_bytes = is_padded ? sti_origin_padding_bytes(&fetcher->origin) : 0,
+        .align = sti_origin_align(&fetcher->origin),
+        .pool = fetcher->opts.pool,
+    };
+    int rc = sti_store_new(&fetcher->store, &opts);
+    if (rc < 0)
+        return rc;
+    return sti_catalog_new(&fetcher->catalog, n, opts.samples_max + fetcher->opts.queue_depth);
+}
+
+static int
+open_horizon(struct sti_fetcher *fetcher, stk_error *err)
+{
+    struct sti_horizon_opts opts = {
+        .order = fetcher->opts.order,
+        .batch_size = fetcher->opts.batch_size,
+        .drop_last = fetcher->opts.drop_last,
+        .epochs = fetcher->opts.epochs,
+        .held_epochs = fetcher->opts.held_epochs,
+        .window_positions = (uint64_t)fetcher->opts.n_records * fetcher->opts.batch_size,
+        .wants_next_use = fetcher->opts.policy == STK_POLICY_NEXT_USE,
+        .pool = fetcher->opts.pool,
+        .catalog = fetcher->catalog,
+        .wake = fetcher->opts.wake,
+        .wake_context = fetcher->opts.wake_context,
+        .on_next_use = sti_fetcher_on_next_use,
+        .context = fetcher,
+    };
+    int rc = sti_horizon_new(&fetcher->horizon, &opts, err);
+    if (rc < 0)
+        return rc;
+    fetcher->position = sti_horizon_start(fetcher->horizon, 0, 0);
+    return 0;
+}
+
+static int
+open_rest(struct sti_fetcher *fetcher)
+{
+    uint64_t n = sti_dataset_count(fetcher->opts.dataset);
+    int rc = 0;
+
+    if (n <= STI_CATALOG_TABLE_MAX) {
+        rc = sti_bitset_init(&fetcher->seen_in_epoch, n);
+        if (rc == 0)
+            rc = sti_bitset_init(&fetcher->seen_in_run, n);
+    }
+    if (rc == 0)
+        rc = sti_evictor_new(&fetcher->evictor, fetcher->opts.policy, n,
+                             sti_horizon_span(fetcher->horizon));
+    return rc;
+}
+
+static int
+open_parts(struct sti_fetcher *fetcher, stk_error *err)
+{
+    struct sti_staging_opts staging_opts = {.n_records = fetcher->opts.n_records,
+                                            .batch_size = fetcher->opts.batch_size,
+                                            .slot_bytes = fetcher->opts.item_bytes,
+                                            .wake = fetcher->opts.wake,
+                                            .context = fetcher->opts.wake_context};
+    int rc = sti_staging_init(&fetcher->staging, &staging_opts);
+
+    if (rc < 0)
+        return sti_error_set(err, rc, "no memory for staging of %" PRIu32 " batches",
+                             fetcher->opts.n_records);
+    rc = sti_fetcher_decode_init(fetcher);
+    if (rc < 0) {
+        sti_staging_fini(&fetcher->staging);
+        return sti_error_set(err, rc, "no memory for decoding");
+    }
+    rc = sti_origin_open(&fetcher->origin, fetcher->opts.dataset, fetcher->opts.is_buffered, err);
+    if (rc < 0)
+        goto err_staging;
+    rc = open_store(fetcher);
+    if (rc < 0)
+        goto err_memory;
+    rc = open_horizon(fetcher, err);
+    if (rc < 0)
+        goto err_staging;
+    rc = open_rest(fetcher);
+    if (rc == 0)
+        rc = sti_fetcher_reads_init(fetcher);
+    if (rc == 0)
+        return 0;
+
+err_memory:
+    (void)sti_error_set(err, rc, "no memory for the loader's store and catalogue");
+err_staging:
+    sti_fetcher_free(fetcher);
+    return rc;
+}
+
+int
+sti_fetcher_new(struct sti_fetcher **ret_fetcher, const struct sti_fetcher_opts *opts,
+                stk_error *err)
+{
+    struct sti_fetcher *fetcher = sti_mem_new(1, sizeof(*fetcher));
+
+    if (!fetcher)
+        return sti_error_set(err, -ENOMEM, "no memory for the loader");
+    fetcher->opts = *opts;
+    fetcher->origin.fd = -1;
+    fetcher->bound_epoch = UINT64_MAX;
+    int rc = open_parts(fetcher, err);
+    if (rc < 0)
+        return rc;
+    sti_bound_init(&fetcher->bound, sti_store_capacity_bytes(fetcher->store));
+    *ret_fetcher = fetcher;
+    return 0;
+}
+
+void
+sti_fetcher_free(struct sti_fetcher *fetcher)
+{
+    if (!fetcher)
+        return;
+    sti_fetcher_reads_fini(fetcher);
+    sti_evictor_free(fetcher->evictor);
+    sti_bitset_fini(&fetcher->seen_in_epoch);
+    sti_bitset_fini(&fetcher->seen_in_run);
+    sti_horizon_free(fetcher->horizon);
+    sti_catalog_free(fetcher->catalog);
+    sti_store_free(fetcher->store);
+    sti_origin_close(&fetcher->origin);
+    sti_fetcher_decode_fini(fetcher);
+    sti_staging_fini(&fetcher->staging);
+    sti_mem_free(fetcher);
+}
+
+struct sti_staging *
+sti_fetcher_staging(struct sti_fetcher *fetcher)
+{
+    return &fetcher->staging;
+}
+
+uint64_t
+sti_fetcher_capacity_bytes(const struct sti_fetcher *fetcher)
+{
+    return sti_store_capacity_bytes(fetcher->store);
+}
+
+uint64_t
+sti_fetcher_epoch_batches(const struct sti_fetcher *fetcher)
+{
+    return sti_horizon_batches(fetcher->horizon);
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The fetcher: walks the stream as far ahead as staging and horizon allow, has every sample in
+ * memory before its batch is asked for, and decides what stays when it was used. One for each
+ * loader; a task of the loop.
+ */
+#ifndef STI_TIER_FETCHER_H
+#define STI_TIER_FETCHER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <stoker/loader.h>
+
+#include "base/pool.h"
+#include "format/dataset.h"
+#include "io/aio.h"
+#include "order/order.h"
+
+struct sti_fetcher;
+struct sti_staging;
+
+/*
+ * Everything resolved and checked by the loader room; borrowed things live until the fetcher is
+ * freed.
+ */
+struct sti_fetcher_opts {
+    const struct sti_dataset *dataset;
+    struct sti_order order;
+    uint64_t epochs;
+    uint32_t held_epochs;
+    uint32_t batch_size;
+    bool drop_last;
+    stk_policy policy;
+    bool must_replace; /* STK_BAD_REPLACE */
+    uint32_t retries;
+    uint64_t ram_bytes;
+    uint64_t staging_bytes;
+    uint32_t n_records;   /* batches staged or borrowed at a time */
+    uint64_t item_bytes;  /* FIXED; 0: RAW */
+    stk_decode_fn decode; /* NULL: copy */
+    void *decode_context;
+    uint32_t queue_depth;
+    bool is_buffered;
+    struct sti_aio *aio; /* the loop's */
+    struct sti_pool *pool;
+    void (*wake)(void *wake_context); /* wakes the loop; callable as long as the pool lives */
+    void *wake_context;
+};
+
+/* Errors: -ENOMEM, STK_E_INFEASIBLE, what opening the data set gives. Blocks. */
+int
+sti_fetcher_new(struct sti_fetcher **ret_fetcher, const struct sti_fetcher_opts *opts,
+                stk_error *err);
+
+/* Frees a fetcher that was stopped by STI_COMMAND_STOP and detached. NULL is allowed. */
+void
+sti_fetcher_free(struct sti_fetcher *fetcher);
+
+/* The loop's step (struct sti_task); context is the fetcher. */
+uint64_t
+sti_fetcher_step(void *context);
+
+struct sti_staging *
+sti_fetcher_staging(struct sti_fetcher *fetcher);
+
+/* The capacity that the bound is made with: bytes that can hold samples between epochs. */
+uint64_t
+sti_fetcher_capacity_bytes(const struct sti_fetcher *fetcher);
+
+/* Batches of an epoch; 0 for a list. */
+uint64_t
+sti_fetcher_epoch_batches(const struct sti_fetcher *fetcher);
+
+/* LIST, on the loop's thread: see sti_horizon_push(). */
+int
+sti_fetcher_push(struct sti_fetcher *fetcher, const uint64_t *ids, uint64_t n, bool is_epoch_end,
+                 bool is_run_end);
+
+#endif

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The fetcher's parts, each a file: fetcher.c walks the stream, residency.c says what stays,
+ * reads.c brings samples in, decode.c turns them into slots, bad.c deals with those that cannot
+ * be had. All of it belongs to the loop's thread but for what decode.c names.
+ */
+#ifndef STI_TIER_FETCHER_INTERNAL_H
+#define STI_TIER_FETCHER_INTERNAL_H
+
+#include "base/bitset.h"
+#include "policy/bound.h"
+#include "tier/catalog.h"
+#include "tier/evictor.h"
+#include "tier/fetcher.h"
+#include "tier/horizon.h"
+#include "tier/origin.h"
+#include "tier/staging.h"
+#include "tier/store.h"
+
+/* Samples from this size on are read in place, smaller ones through a bounce buffer and a copy:
+ * alignment would cost them more memory than the copy costs time. */
+#define STI_IN_PLACE_BYTES (UINT64_C(32) << 10)
+#define STI_READ_PIECES 64
+
+/* Nodes of waiting lists, by index. */
+#define STI_NO_WAITER UINT32_MAX
+
+struct sti_waiter {
+    struct sti_record *record;
+    uint64_t sample; /* redo list only */
+    uint32_t item;
+    uint32_t next;
+};
+
+/* A sample that a read brings. */
+struct sti_piece {
+    uint64_t sample;
+    uint64_t address; /* in the store */
+    uint64_t offset;  /* in the file */
+    uint64_t length;
+};
+
+/* A read under way: one sample, or several that lie one behind the other in one file. */
+struct sti_read {
+    struct sti_aio_op op;
+    struct sti_fetcher *fetcher;
+    struct sti_origin_range range;
+    struct sti_extent extent; /* the first piece's file */
+    char *bounce;             /* buffer of its own */
+    uint32_t n_pieces;
+    uint32_t n_tries;
+    bool is_in_place;
+    bool is_split; /* it failed as a whole: its pieces are read one by one */
+    struct sti_piece pieces[STI_READ_PIECES];
+    struct sti_read *next;
+};
+
+struct sti_chunk;
+
+struct sti_fetcher {
+    struct sti_fetcher_opts opts;
+    struct sti_staging staging;
+    struct sti_horizon *horizon;
+    struct sti_catalog *catalog;
+    struct sti_evictor *evictor;
+    struct sti_store *store;
+    struct sti_origin origin;
+    struct sti_bound bound;
+    struct sti_bitset seen_in_epoch;
+    struct sti_bitset seen_in_run;
+    uint64_t bound_epoch; /* the epoch that the bound counts; UINT64_MAX before the first */
+
+    uint64_t position;         /* the next one to cut or take */
+    struct sti_record *record; /* being filled, or NULL */
+    uint64_t returned_position;
+    uint64_t staged_bytes;  /* RAW: of all records not free */
+    uint64_t staging_limit; /* RAW */
+    uint64_t raw_bytes;     /* FIXED: of samples held for decoding */
+    uint64_t raw_limit;     /* FIXED */
+    uint64_t pinned_bytes;  /* kept for good */
+    bool is_stopped;
+
+    struct sti_read *reads;
+    struct sti_read *free_reads;
+    struct sti_read *growing; /* not submitted yet: what follows in the file may join */
+    struct sti_arena bounce_arena;
+    uint64_t bounce_bytes;
+    uint32_t n_reading;
+
+    struct sti_waiter *waiters;
+    uint32_t n_waiters;
+    uint32_t free_waiter;
+    uint32_t redo; /* items that need a substitute, as a list of waiters */
+
+    struct sti_chunk *chunks;
+    struct sti_chunk *free_chunks;
+    uint32_t n_chunks;
+    uint32_t n_decoding; /* chunks on the pool */
+    struct sti_mutex lock;
+    struct sti_chunk *decoded STI_GUARDED_BY(&lock); /* back from the pool */
+};
+
+/* ---- residency.c ---- */
+
+/* Memory for a sample, made by letting others go; STI_STORE_NONE if it has to wait. */
+uint64_t
+sti_fetcher_make_room(struct sti_fetcher *fetcher, uint64_t n_bytes, bool is_in_place);
+
+/* A batch begins to use a sample that is in memory. */
+void
+sti_fetcher_pin(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entry *entry);
+
+/* A batch's item has done with its sample. */
+void
+sti_fetcher_unpin(struct sti_fetcher *fetcher, const struct sti_record *record, uint32_t item);
+
+/* Decides about a sample in memory that no batch uses. next_use: a position, or
+ * STI_POSITION_UNKNOWN or _NEVER. */
+void
+sti_fetcher_settle(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entry *entry,
+                   uint64_t next_use);
+
+/* The horizon has found the next use of a sample that was passed. */
+void
+sti_fetcher_on_next_use(void *context, uint64_t sample, uint64_t position);
+
+/* After a seek: old positions mean nothing any more. */
+void
+sti_fetcher_forget_positions(struct sti_fetcher *fetcher);
+void
+sti_fetcher_renew_positions(struct sti_fetcher *fetcher);
+
+/* The next use of the sample at a position as it is known now: a position that is not passed
+ * yet, STI_POSITION_UNKNOWN or STI_POSITION_NEVER. */
+uint64_t
+sti_fetcher_next_use(struct sti_fetcher *fetcher, uint64_t position);
+
+/* ---- reads.c ---- */
+
+int
+sti_fetcher_reads_init(struct sti_fetcher *fetcher);
+void
+sti_fetcher_reads_fini(struct sti_fetcher *fetcher);
+
+/* Starts to read an absent sample for an item; false if it has to wait. */
+bool
+sti_fetcher_read(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
+                 uint64_t sample);
+
+/* Submits the read that was kept open for neighbours. */
+void
+sti_fetcher_submit_growing(struct sti_fetcher *fetcher);
+
+/* A node, STI_NO_WAITER when all are used; and back. */
+uint32_t
+sti_fetcher_new_waiter(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item);
+void
+sti_fetcher_free_waiter(struct sti_fetcher *fetcher, uint32_t waiter);
+
+/* After a seek: nobody waits for what is being read. */
+void
+sti_fetcher_drop_waiters(struct sti_fetcher *fetcher);
+
+/* ---- decode.c ---- */
+
+int
+sti_fetcher_decode_init(struct sti_fetcher *fetcher);
+void
+sti_fetcher_decode_fini(struct sti_fetcher *fetcher);
+
+/* Hands arrived items to the pool. */
+void
+sti_fetcher_decode_start(struct sti_fetcher *fetcher);
+
+/* Takes back what the pool has done. */
+void
+sti_fetcher_decode_finish(struct sti_fetcher *fetcher);
+
+/* ---- fetcher.c ---- */
+
+/* An item's sample is in memory: RAW items are done, FIXED ones go to be decoded. */
+void
+sti_fetcher_arrive(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
+                   uint64_t sample, const struct sti_entry *entry);
+
+/* Looks an item's sample up and pins it, waits for it or has it read; false: try again later. */
+bool
+sti_fetcher_take(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
+                 uint64_t sample);
+
+/* ---- bad.c ---- */
+
+/* An item cannot have its sample: the batch fails, or a substitute is looked for. */
+void
+sti_fetcher_fail(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
+                 const struct sti_bad *bad);
+
+/* Tries the substitutes that had to wait; false if some still have to. */
+bool
+sti_fetcher_redo(struct sti_fetcher *fetcher);
+
+#endif

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bringing samples in. A large sample is read in place: its block of the store is aligned and
+ * padded so that a direct read lands in it, and the padding is given back when the read is done.
+ * A small one is read into a bounce buffer and copied to its packed place. Small samples that
+ * follow each other in the stream and in one file are read together.
+ *
+ * A read that fails is tried again; one of several samples that still fails is tried sample by
+ * sample, so that one bad block spoils one sample. Invariant: an entry is READING exactly while
+ * a read holds a piece for it, and its key heads the list of items that wait.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "tier/fetcher_internal.h"
+
+#define WAITERS_MIN 4096u
+#define BOUNCE_BUDGET_BYTES (UINT64_C(32) << 20)
+
+int
+sti_fetcher_reads_init(struct sti_fetcher *fetcher)
+{
+    uint32_t n = fetcher->opts.queue_depth;
+    uint64_t align = sti_origin_align(&fetcher->origin);
+    uint64_t least = STI_IN_PLACE_BYTES + sti_origin_padding_bytes(&fetcher->origin);
+    uint64_t bounce_bytes = BOUNCE_BUDGET_BYTES / n;
+
+    if (bounce_bytes > 4 * STI_IN_PLACE_BYTES)
+        bounce_bytes = 4 * STI_IN_PLACE_BYTES;
+    if (bounce_bytes < least)
+        bounce_bytes = least;
+    fetcher->bounce_bytes = (bounce_bytes + align - 1) / align * align;
+    fetcher->n_waiters = n * STI_READ_PIECES + WAITERS_MIN;
+    fetcher->redo = STI_NO_WAITER;
+    fetcher->reads = sti_mem_new(n, sizeof(struct sti_read));
+    fetcher->waiters = sti_mem_new(fetcher->n_waiters, sizeof(struct sti_waiter));
+    if (!fetcher->reads || !fetcher->waiters)
+        return -ENOMEM;
+    int rc = sti_arena_open(&fetcher->bounce_arena, n * fetcher->bounce_bytes, 1);
+    if (rc < 0)
+        return rc;
+    for (uint32_t at = 0; at < n; at++) {
+        fetcher->reads[at].fetcher = fetcher;
+        fetcher->reads[at].bounce = fetcher->bounce_arena.base + at * fetcher->bounce_bytes;
+        fetcher->reads[at].next = fetcher->free_reads;
+        fetcher->free_reads = &fetcher->reads[at];
+    }
+    for (uint32_t at = 0; at < fetcher->n_waiters; at++)
+        fetcher->waiters[at].next = at + 1 < fetcher->n_waiters ? at + 1 : STI_NO_WAITER;
+    return 0;
+}
+
+void
+sti_fetcher_reads_fini(struct sti_fetcher *fetcher)
+{
+    assert(fetcher->n_reading == 0);
+    sti_arena_close(&fetcher->bounce_arena);
+    sti_mem_free(fetcher->reads);
+    sti_mem_free(fetcher->waiters);
+}
+
+/* ---- waiting items ------------------------------------------------------------------------ */
+
+uint32_t
+sti_fetcher_new_waiter(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item)
+{
+    uint32_t waiter = fetcher->free_waiter;
+
+    if (waiter == STI_NO_WAITER)
+        return waiter;
+    fetcher->free_waiter = fetcher->waiters[waiter].next;
+    fetcher->waiters[waiter] =
+        (struct sti_waiter){.record = record, .item = item, .next = STI_NO_WAITER};
+    return waiter;
+}
+
+void
+sti_fetcher_free_waiter(struct sti_fetcher *fetcher, uint32_t waiter)
+{
+    fetcher->waiters[waiter].next = fetcher->free_waiter;
+    fetcher->free_waiter = waiter;
+}
+
+void
+sti_fetcher_drop_waiters(struct sti_fetcher *fetcher)
+{
+    for (uint32_t at = 0; at < fetcher->opts.queue_depth; at++) {
+        const struct sti_read *read = &fetcher->reads[at];
+
+        for (uint32_t piece = 0; piece < read->n_pieces; piece++) {
+            struct sti_entry *entry =
+                sti_catalog_find(fetcher->catalog, read->pieces[piece].sample);
+
+            while (entry->key != STI_NO_WAITER) {
+                uint32_t waiter = entry->key;
+
+                entry->key = fetcher->waiters[waiter].next;
+                sti_fetcher_free_waiter(fetcher, waiter);
+            }
+            entry->pins = 0;
+        }
+    }
+    while (fetcher->redo != STI_NO_WAITER) {
+        uint32_t waiter = fetcher->redo;
+
+        fetcher->redo = fetcher->waiters[waiter].next;
+        sti_fetcher_free_waiter(fetcher, waiter);
+    }
+}
+
+/* ---- completion ----------------------------------------------------------------------------- */
+
+static void
+submit(struct sti_fetcher *fetcher, struct sti_read *read)
+{
+    sti_aio_submit(fetcher->opts.aio, &read->op);
+}
+
+static void
+finish_piece(struct sti_fetcher *fetcher, const struct sti_read *read, uint32_t piece_idx)
+{
+    const struct sti_piece *piece = &read->pieces[piece_idx];
+    struct sti_entry *entry = sti_catalog_find(fetcher->catalog, piece->sample);
+    uint32_t waiter = entry->key;
+
+    if (read->is_in_place) {
+        /* The sample begins behind the skew; its block is as long as that and itself. */
+        sti_store_trim(fetcher->store, piece->address, read->range.skew + piece->length);
+    } else {
+        memcpy(sti_store_pointer(fetcher->store, piece->address),
+               (const char *)read->op.bytes + (piece->offset - read->range.offset), piece->length);
+    }
+    entry->state = STI_SAMPLE_PRESENT;
+    if (entry->pins == 0) /* nobody wants it any more: a seek */
+        sti_fetcher_settle(fetcher, piece->sample, entry, STI_POSITION_UNKNOWN);
+    while (waiter != STI_NO_WAITER) {
+        struct sti_waiter waiting = fetcher->waiters[waiter];
+
+        sti_fetcher_free_waiter(fetcher, waiter);
+        sti_fetcher_arrive(fetcher, waiting.record, waiting.item, piece->sample, entry);
+        waiter = waiting.next;
+    }
+}
+
+static void
+lose_piece(struct sti_fetcher *fetcher, const struct sti_piece *piece, int code)
+{
+    struct sti_entry *entry = sti_catalog_find(fetcher->catalog, piece->sample);
+    struct sti_bad bad = {.sample = piece->sample, .code = code};
+    uint32_t waiter = entry->key;
+
+    sti_store_put(fetcher->store, piece->address, piece->length);
+    entry->pins = 0;
+    /* Replaced for good, so that every epoch replaces alike; else tried again when it comes. */
+    entry->state = fetcher->opts.must_replace ? STI_SAMPLE_BAD : STI_SAMPLE_ABSENT;
+    entry->key = (uint32_t)code;
+    if (entry->state == STI_SAMPLE_ABSENT)
+        sti_catalog_forget(fetcher->catalog, piece->sample);
+    while (waiter != STI_NO_WAITER) {
+        struct sti_waiter waiting = fetcher->waiters[waiter];
+
+        sti_fetcher_free_waiter(fetcher, waiter);
+        if (fetcher->opts.item_bytes > 0)
+            fetcher->raw_bytes -= piece->length;
+        sti_fetcher_fail(fetcher, waiting.record, waiting.item, &bad);
+        waiter = waiting.next;
+    }
+}
+
+static void
+on_done(struct sti_aio_op *op);
+
+/* Prepares the read of one piece, or of all when they are one stretch. */
+static void
+prepare(struct sti_fetcher *fetcher, struct sti_read *read)
+{
+    const struct sti_piece *first = &read->pieces[0];
+    const struct sti_piece *last = read->is_split ? first : &read->pieces[read->n_pieces - 1];
+    char *bytes =
+        read->is_in_place ? sti_store_pointer(fetcher->store, first->address) : read->bounce;
+
+    read->range = sti_origin_cover(&fetcher->origin, first->offset,
+                                   last->offset + last->length - first->offset);
+    memset(&read->op, 0, sizeof(read->op));
+    sti_origin_prepare(&fetcher->origin, &read->extent, &read->range, bytes, &read->op);
+    read->op.done = on_done;
+    read->op.context = read;
+    read->n_tries = 0;
+}
+
+/* The read has given all it can: its first piece, or all of them, with the same code. */
+static void
+conclude(struct sti_fetcher *fetcher, struct sti_read *read, int code)
+{
+    uint32_t n = read->is_split ? 1 : read->n_pieces;
+
+    for (uint32_t at = 0; at < n; at++) {
+        if (code == 0)
+            finish_piece(fetcher, read, at);
+        else
+            lose_piece(fetcher, &read->pieces[at], code);
+    }
+    read->n_pieces -= n;
+    if (read->n_pieces > 0) {
+        memmove(read->pieces, read->pieces + n, read->n_pieces * sizeof(read->pieces[0]));
+        prepare(fetcher, read);
+        submit(fetcher, read);
+        return;
+    }
+    read->next = fetcher->free_reads;
+    fetcher->free_reads = read;
+    fetcher->n_reading--;
+}
+
+static void
+on_done(struct sti_aio_op *op)
+{
+    struct sti_read *read = op->context;
+    struct sti_fetcher *fetcher = read->fetcher;
+    const struct sti_piece *first = &read->pieces[0];
+    const struct sti_piece *last = read->is_split ? first : &read->pieces[read->n_pieces - 1];
+    int code = sti_origin_check(&fetcher->origin, &read->range,
+                                last->offset + last->length - first->offset, op->result);
+
+    if (code == -EINVAL && op->open_flags != 0 && op->kind == STI_AIO_READ_FILE) {
+        op->open_flags = 0; /* this file lies where direct I/O does not work */
+        submit(fetcher, read);
+        return;
+    }
+    if (code != 0 && read->n_tries < fetcher->opts.retries && !fetcher->is_stopped) {
+        read->n_tries++;
+        submit(fetcher, read);
+        return;
+    }
+    if (code != 0 && !read->is_split && read->n_pieces > 1) {
+        read->is_split = true;
+        prepare(fetcher, read);
+        submit(fetcher, read);
+        return;
+    }
+    conclude(fetcher, read, code);
+}
+
+/* ---- start -------------------------------------------------------------------------------- */
+
+void
+sti_fetcher_submit_growing(struct sti_fetcher *fetcher)
+{
+    struct sti_read *read = fetcher->growing;
+
+    if (!read)
+        return;
+    fetcher->growing = NULL;
+    prepare(fetcher, read);
+    submit(fetcher, read);
+}
+
+/* Whether a small sample follows what the growing read covers closely enough to join it. */
+static bool
+can_join(const struct sti_fetcher *fetcher, const struct sti_extent *extent)
+{
+    const struct sti_read *read = fetcher->growing;
+
+    if (!read || read->is_in_place || read->n_pieces == STI_READ_PIECES)
+        return false;
+    const struct sti_piece *first = &read->pieces[0];
+    const struct sti_piece *last = &read->pieces[read->n_pieces - 1];
+    uint64_t end = extent->offset + extent->length;
+    return extent->offset >= last->offset && extent->offset <= last->offset + last->length &&
+           end >= last->offset + last->length &&
+           end - first->offset + sti_origin_padding_bytes(&fetcher->origin) <=
+               fetcher->bounce_bytes;
+}
+
+/* A read that the sample may be a piece of: the growing one, or a new one. */
+static struct sti_read *
+find_read(struct sti_fetcher *fetcher, const struct sti_extent *extent)
+{
+    if (can_join(fetcher, extent))
+        return fetcher->growing;
+    sti_fetcher_submit_growing(fetcher);
+    struct sti_read *read = fetcher->free_reads;
+    if (!read)
+        return NULL;
+    fetcher->free_reads = read->next;
+    fetcher->n_reading++;
+    read->n_pieces = 0;
+    read->is_split = false;
+    read->is_in_place = extent->length >= STI_IN_PLACE_BYTES;
+    read->extent = *extent;
+    return read;
+}
+
+static void
+give_back_read(struct sti_fetcher *fetcher, struct sti_read *read)
+{
+    if (read->n_pieces > 0)
+        return;
+    read->next = fetcher->free_reads;
+    fetcher->free_reads = read;
+    fetcher->n_reading--;
+}
+
+bool
+sti_fetcher_read(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
+                 uint64_t sample)
+{
+    struct sti_extent extent;
+    int rc = sti_dataset_extent(fetcher->opts.dataset, sample, &extent);
+
+    if (rc < 0) {
+        sti_fetcher_fail(fetcher, record, item, &(struct sti_bad){.sample = sample, .code = rc});
+        return true;
+    }
+    struct sti_read *read = find_read(fetcher, &extent);
+    if (!read)
+        return false;
+    uint64_t address = sti_fetcher_make_room(fetcher, extent.length, read->is_in_place);
+    uint32_t waiter =
+        address != STI_STORE_NONE ? sti_fetcher_new_waiter(fetcher, record, item) : STI_NO_WAITER;
+    struct sti_entry *entry =
+        waiter != STI_NO_WAITER ? sti_catalog_need(fetcher->catalog, sample) : NULL;
+    if (!entry) {
+        if (waiter != STI_NO_WAITER)
+            sti_fetcher_free_waiter(fetcher, waiter);
+        if (address != STI_STORE_NONE)
+            sti_store_put(fetcher->store, address, extent.length);
+        give_back_read(fetcher, read);
+        return false;
+    }
+    read->pieces[read->n_pieces++] = (struct sti_piece){
+        .sample = sample, .address = address, .offset = extent.offset, .length = extent.length};
+    entry->address = address;
+    entry->state = STI_SAMPLE_READING;
+    entry->kept = STI_KEPT_NOT;
+    entry->pins = 1;
+    entry->key = waiter;
+    fetcher->growing = read;
+    if (read->is_in_place || !fetcher->origin.is_one_file)
+        sti_fetcher_submit_growing(fetcher);
+    return true;
+}
