@@ -86,7 +86,7 @@ static void
 test_wide_vector(void **state)
 {
     (void)state;
-    if (!getenv("STOKER_TEST_LONG"))
+    if (!getenv("STOKER_TEST_LONG")) /* NOLINT(concurrency-mt-unsafe): one thread */
         skip();
     check_vector(&wide_vector);
 }
