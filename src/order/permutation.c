@@ -52,8 +52,9 @@ shuffle_u32(struct sti_mt19937 *engine, uint32_t n, uint32_t *ids)
     while (i < n - 1) {
         uint32_t count = sti_mt19937_block(engine, draws, min_u64(BATCH, n - 1 - i));
 
-        assert(count <= n - 1 - i); /* or a divisor below would be 0 */
+        assert(count <= n - 1 - i); /* so that no divisor below is 0 */
         for (uint32_t k = 0; k < count; k++) {
+            /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): see above */
             draws[k] = i + k + draws[k] % (n - i - k);
             __builtin_prefetch(&ids[draws[k]], 1);
         }
@@ -78,8 +79,9 @@ shuffle_u64(struct sti_mt19937 *engine, uint64_t n, uint64_t *ids)
     while (i < n - 1) {
         uint32_t count = sti_mt19937_block(engine, draws, min_u64(BATCH, n - 1 - i));
 
-        assert(count <= n - 1 - i); /* or a divisor below would be 0 */
+        assert(count <= n - 1 - i); /* so that no divisor below is 0 */
         for (uint32_t k = 0; k < count; k++, i++) {
+            /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): see above */
             uint64_t target = i + draws[k] % (n - i);
             uint64_t id = ids[i];
 
