@@ -3,10 +3,12 @@
 """Compares the library's orders with those of an installed PyTorch, on random cases.
 
 Usage: torch_order.py LIBSTOKER [CASES]. Exits 77 with the reason where no torch can be
-imported. Works with torch 1.13 (where the legacy draws apply) and 2.x; StatefulDataLoader is
-included where torchdata is installed."""
+imported, neither by this interpreter nor by the system's; STOKER_TORCH_PYTHON names another one.
+Works with torch 1.13 (where the legacy draws apply) and 2.x; StatefulDataLoader is included where
+torchdata is installed."""
 import ctypes
 import itertools
+import os
 import random
 import sys
 import warnings
@@ -202,11 +204,23 @@ def plan_cases(cases, count):
     return calls
 
 
+def try_other_python():
+    """Runs this script again with the interpreter that STOKER_TORCH_PYTHON names or, failing
+    that, the system's, whose packages a virtual environment does not see."""
+    other = os.environ.pop("STOKER_TORCH_PYTHON", "/usr/bin/python3")
+    if os.environ.setdefault("STOKER_TORCH_TRIED", "no") == "no" and os.access(other, os.X_OK):
+        os.environ["STOKER_TORCH_TRIED"] = "yes"
+        os.execv(other, [other] + sys.argv)
+
+
 def main():
+    if "STOKER_TORCH_PYTHON" in os.environ:
+        try_other_python()
     try:
         import torch
         import torch.utils.data.distributed
     except Exception as error:
+        try_other_python()
         print("skipped: no torch can be imported: %s" % error)
         return 77
     warnings.simplefilter("ignore")

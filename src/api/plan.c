@@ -83,19 +83,14 @@ memory_free(struct sti_order_memory *memory)
     sti_mem_free(memory->scratch);
 }
 
-/* Finds memory for whole epochs, where they are needed. */
+/* Finds memory for whole epochs. */
 static int
 memory_new(const struct sti_order *order, struct sti_order_memory *memory)
 {
-    uint64_t scratch_bytes = sti_order_scratch_bytes(order);
-
-    *memory = (struct sti_order_memory){0};
-    if (sti_order_seekable(order) || !sti_order_length(order))
-        return 0;
-    memory->ids = sti_mem_new(sti_order_length(order), sti_order_id_bytes(order));
-    if (scratch_bytes)
-        memory->scratch = sti_mem_new(scratch_bytes, 1);
-    if (memory->ids && (memory->scratch || !scratch_bytes))
+    /* One byte more, so that NULL means one thing even where nothing is needed. */
+    memory->ids = sti_mem_new(sti_order_length(order) * sti_order_id_bytes(order) + 1, 1);
+    memory->scratch = sti_mem_new(sti_order_scratch_bytes(order) + 1, 1);
+    if (memory->ids && memory->scratch)
         return 0;
     memory_free(memory);
     return -ENOMEM;
@@ -121,7 +116,7 @@ stk_order_ids(const stk_order *order, uint64_t epoch, uint64_t first, uint64_t c
             ids[i] = sti_order_at(o, epoch, first + i);
         return 0;
     }
-    struct sti_order_memory memory;
+    struct sti_order_memory memory = {0};
     rc = memory_new(o, &memory);
     if (rc)
         return rc;
@@ -136,7 +131,7 @@ int
 stk_order_next_use(const stk_order *order, uint64_t sample, uint64_t epoch, uint64_t position,
                    uint64_t last_epoch, uint64_t *ret_epoch, uint64_t *ret_position)
 {
-    struct sti_order_memory memory;
+    struct sti_order_memory memory = {0};
     struct sti_use use;
     int rc = check_order(order);
 
@@ -147,7 +142,8 @@ stk_order_next_use(const stk_order *order, uint64_t sample, uint64_t epoch, uint
     const struct sti_order *o = &order->order;
     if (sample >= o->n || (position != UINT64_MAX && position >= sti_order_length(o)))
         return -ERANGE;
-    rc = memory_new(o, &memory);
+    if (!sti_order_seekable(o))
+        rc = memory_new(o, &memory);
     if (rc)
         return rc;
     bool found =
@@ -163,7 +159,7 @@ stk_order_next_use(const stk_order *order, uint64_t sample, uint64_t epoch, uint
 int
 stk_order_frequency(const stk_order *order, uint64_t first_epoch, uint64_t epochs, uint32_t *counts)
 {
-    struct sti_order_memory memory;
+    struct sti_order_memory memory = {0};
     int rc = check_order(order);
 
     if (rc)
@@ -172,7 +168,8 @@ stk_order_frequency(const stk_order *order, uint64_t first_epoch, uint64_t epoch
         return -EINVAL;
     if (epochs - 1 > UINT64_MAX - first_epoch)
         return -ERANGE;
-    rc = memory_new(&order->order, &memory);
+    if (!sti_order_seekable(&order->order))
+        rc = memory_new(&order->order, &memory);
     if (rc)
         return rc;
     sti_frequency_count(&order->order, first_epoch, epochs, &memory, counts);

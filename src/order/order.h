@@ -13,8 +13,8 @@
  *
  * Every epoch can be had directly: nothing that an earlier epoch left behind is needed, so a
  * saved position is (fingerprint, epoch, step) and no more. The samplers that draw from one
- * generator for life jump to where the epoch begins (mt19937.h), 1 to 4 ms; with a cursor that
- * is handed from one epoch to the next, rolling forward costs the permutation alone.
+ * generator for life jump to where the epoch begins (mt19937.h), 12 ms at most; with a cursor
+ * that is handed from one epoch to the next, rolling forward costs the permutation alone.
  */
 #ifndef STI_ORDER_ORDER_H
 #define STI_ORDER_ORDER_H
@@ -122,9 +122,7 @@ bool
 sti_order_find(const struct sti_order *order, uint64_t epoch, uint64_t sample,
                uint64_t *ret_position);
 
-/*
- * Whether every epoch has the same stream (nothing is shuffled).
- */
+/* Whether every epoch has the same stream: nothing is shuffled. */
 bool
 sti_order_constant(const struct sti_order *order);
 

