@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Engines and data sets, exported: argument checks, option versions, error text. */
+#include <stoker/engine.h>
+
+#include <errno.h>
+
+#include "api/handles.h"
+#include "api/opts.h"
+#include "base/error.h"
+#include "base/mem.h"
+
+static const struct sti_opts_type engine_opts_type = {"stk_engine_opts", sizeof(stk_engine_opts),
+                                                      sizeof(stk_engine_opts)};
+static const struct sti_opts_type dataset_opts_type = {"stk_dataset_opts", sizeof(stk_dataset_opts),
+                                                       sizeof(stk_dataset_opts)};
+
+int
+stk_engine_open(stk_engine **ret_engine, const stk_engine_opts *opts, stk_error *err)
+{
+    stk_engine_opts own;
+
+    if (!ret_engine)
+        return sti_error_set(err, -EINVAL, "ret_engine is NULL");
+    int rc = sti_opts_take(&own, &engine_opts_type, opts, err);
+    if (rc < 0)
+        return rc;
+    stk_engine *handle = sti_mem_new(1, sizeof(*handle));
+    if (!handle)
+        return sti_error_set(err, -ENOMEM, "no memory for the engine");
+    rc = sti_engine_open(&handle->engine, &own, err);
+    if (rc < 0) {
+        sti_mem_free(handle);
+        return rc;
+    }
+    *ret_engine = handle;
+    return 0;
+}
+
+void
+stk_engine_close(stk_engine *engine)
+{
+    if (!engine)
+        return;
+    sti_engine_close(engine->engine);
+    sti_mem_free(engine);
+}
+
+const char *
+stk_engine_io_method(const stk_engine *engine)
+{
+    return sti_engine_method_name(engine->engine);
+}
+
+int
+stk_engine_get_stats(stk_engine *engine, stk_engine_stats *stats)
+{
+    if (!engine || !stats || stats->size != sizeof(*stats))
+        return -EINVAL;
+    sti_engine_stats(engine->engine, stats);
+    return 0;
+}
+
+int
+stk_dataset_open(stk_dataset **ret_dataset, stk_engine *engine, const char *path,
+                 const stk_dataset_opts *opts, stk_error *err)
+{
+    stk_dataset_opts own;
+    struct sti_aio *aio;
+
+    if (!ret_dataset || !engine || !path || path[0] == '\0')
+        return sti_error_set(err, -EINVAL, "ret_dataset, engine and path are required");
+    int rc = sti_opts_take(&own, &dataset_opts_type, opts, err);
+    if (rc < 0)
+        return rc;
+    stk_dataset *handle = sti_mem_new(1, sizeof(*handle));
+    if (!handle)
+        return sti_error_set(err, -ENOMEM, "no memory for the data set");
+    /* Indexing waits for its own operations on the calling thread; the loop goes on. */
+    rc = sti_engine_aio_open(engine->engine, &aio, err);
+    if (rc == 0) {
+        rc = sti_dataset_open(&handle->dataset, aio, path, &own,
+                              sti_engine_cache_dir(engine->engine), err);
+        sti_aio_close(aio);
+    }
+    if (rc < 0) {
+        sti_mem_free(handle);
+        return rc;
+    }
+    *ret_dataset = handle;
+    return 0;
+}
+
+void
+stk_dataset_close(stk_dataset *dataset)
+{
+    if (!dataset)
+        return;
+    sti_dataset_close(dataset->dataset);
+    sti_mem_free(dataset);
+}
+
+int
+stk_dataset_get_info(const stk_dataset *dataset, stk_dataset_info *info)
+{
+    if (!dataset || !info || info->size != sizeof(*info))
+        return -EINVAL;
+    sti_dataset_info(dataset->dataset, info);
+    return 0;
+}
+
+const char *
+stk_dataset_class_name(const stk_dataset *dataset, uint32_t class_idx)
+{
+    return sti_dataset_class_name(dataset->dataset, class_idx);
+}
+
+int
+stk_dataset_locate(const stk_dataset *dataset, uint64_t sample, char *path, size_t path_size,
+                   uint64_t *ret_offset, uint64_t *ret_bytes, int64_t *ret_label)
+{
+    struct sti_extent extent;
+
+    if (!dataset || !path || path_size == 0)
+        return -EINVAL;
+    if (sample >= sti_dataset_count(dataset->dataset))
+        return -ERANGE;
+    int rc = sti_dataset_extent(dataset->dataset, sample, &extent);
+    if (rc == 0)
+        rc = sti_dataset_path(dataset->dataset, sample, path, path_size);
+    if (rc < 0)
+        return rc;
+    if (ret_offset)
+        *ret_offset = extent.offset;
+    if (ret_bytes)
+        *ret_bytes = extent.length;
+    if (ret_label)
+        *ret_label = sti_dataset_label(dataset->dataset, sample);
+    return 0;
+}

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The loader. It resolves its options, takes a part of the engine's RAM, attaches a fetcher to
+ * the loop and from then on meets it only in staging. What it keeps itself (the consumer's
+ * position, how many batches are out, the last error) belongs to the thread that uses it.
+ *
+ * Invariant: (epoch, epoch_step) is the batch that the next call of next will return.
+ */
+#include "loader/loader.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "loader/resolve.h"
+#include "loader/state.h"
+#include "tier/origin.h"
+#include "tier/staging.h"
+
+struct sti_loader {
+    struct sti_engine *engine;
+    const struct sti_dataset *dataset;
+    struct sti_resolved resolved;
+    struct sti_fetcher *fetcher;
+    struct sti_task task;
+    uint64_t epoch_batches; /* 0 for a list */
+    uint64_t epoch;
+    uint64_t epoch_step;
+    uint32_t n_out;
+    stk_error last_error; /* code 0: none */
+};
+
+static void
+wake_loop(void *loop)
+{
+    sti_loop_wake(loop);
+}
+
+int
+sti_loader_open(struct sti_loader **ret_loader, struct sti_engine *engine,
+                const struct sti_dataset *dataset, const stk_loader_opts *opts,
+                const stk_order_opts *order, stk_error *err)
+{
+    struct sti_loader *loader = sti_mem_new(1, sizeof(*loader));
+    const struct sti_plan_opts asked = {.opts = opts, .order = order, .dataset = dataset};
+    uint64_t ram_bytes;
+
+    if (!loader)
+        return sti_error_set(err, -ENOMEM, "no memory for the loader");
+    loader->engine = engine;
+    loader->dataset = dataset;
+    int rc = sti_loader_resolve(&loader->resolved, &asked, err);
+    if (rc < 0)
+        goto err_free;
+    struct sti_fetcher_opts *fetcher_opts = &loader->resolved.fetcher;
+    rc = sti_engine_take_ram(engine, fetcher_opts->ram_bytes, loader->resolved.ram_least_bytes,
+                             &ram_bytes, err);
+    if (rc < 0)
+        goto err_free;
+    fetcher_opts->ram_bytes = ram_bytes;
+    fetcher_opts->queue_depth = sti_engine_queue_depth(engine);
+    fetcher_opts->is_buffered = sti_engine_is_buffered(engine);
+    fetcher_opts->aio = sti_loop_aio(sti_engine_loop(engine));
+    fetcher_opts->pool = sti_engine_pool(engine);
+    fetcher_opts->wake = wake_loop;
+    fetcher_opts->wake_context = sti_engine_loop(engine);
+    rc = sti_fetcher_new(&loader->fetcher, fetcher_opts, err);
+    if (rc < 0)
+        goto err_ram;
+    loader->epoch_batches = sti_fetcher_epoch_batches(loader->fetcher);
+    loader->task = (struct sti_task){.step = sti_fetcher_step, .context = loader->fetcher};
+    sti_loop_attach(sti_engine_loop(engine), &loader->task);
+    *ret_loader = loader;
+    return 0;
+
+err_ram:
+    sti_engine_return_ram(engine, ram_bytes);
+err_free:
+    sti_mem_free(loader);
+    return rc;
+}
+
+void
+sti_loader_close(struct sti_loader *loader)
+{
+    if (!loader)
+        return;
+    sti_staging_command(sti_fetcher_staging(loader->fetcher), STI_COMMAND_STOP, 0, 0);
+    sti_loop_detach(sti_engine_loop(loader->engine), &loader->task);
+    sti_fetcher_free(loader->fetcher);
+    sti_engine_return_ram(loader->engine, loader->resolved.fetcher.ram_bytes);
+    sti_mem_free(loader);
+}
+
+/* ---- batches -------------------------------------------------------------------------------- */
+
+static void
+describe_bad(struct sti_loader *loader, const struct sti_record *record)
+{
+    const struct sti_bad *bad = &record->bad;
+    char path[STK_ERROR_PATH_SIZE];
+    struct sti_extent extent = {0};
+
+    if (sti_dataset_path(loader->dataset, bad->sample, path, sizeof(path)) == STK_E_CORRUPT)
+        path[0] = '\0';
+    (void)sti_dataset_extent(loader->dataset, bad->sample, &extent); /* zeros serve as well */
+    if (bad->is_decoding)
+        (void)sti_error_set_sample(&loader->last_error, STK_E_SAMPLE, bad->sample, path,
+                                   "sample %" PRIu64 " at offset %" PRIu64
+                                   " cannot be decoded (code %d)",
+                                   bad->sample, extent.offset, bad->code);
+    else
+        (void)sti_error_set_sample(
+            &loader->last_error, STK_E_SAMPLE, bad->sample, path,
+            "sample %" PRIu64 " of %" PRIu64 " bytes at offset %" PRIu64 " cannot be read: %s",
+            bad->sample, extent.length, extent.offset, sti_origin_reason(bad->code));
+}
+
+static void
+advance(struct sti_loader *loader, const struct sti_batch_cut *cut)
+{
+    loader->epoch = cut->epoch;
+    loader->epoch_step = cut->epoch_step + 1;
+    if (cut->is_last) {
+        loader->epoch++;
+        loader->epoch_step = 0;
+    }
+}
+
+int
+sti_loader_next(struct sti_loader *loader, stk_batch *batch)
+{
+    struct sti_staging *staging = sti_fetcher_staging(loader->fetcher);
+    struct sti_record *record;
+
+    if (loader->n_out >= loader->resolved.borrow_max)
+        return sti_error_set(&loader->last_error, STK_E_BORROW,
+                             "%" PRIu32 " batches are borrowed already; release one first",
+                             loader->n_out);
+    int rc = sti_staging_next(staging, &record);
+    if (rc != STK_BATCH)
+        return rc;
+    advance(loader, &record->cut);
+    if (record->bad.code != 0) {
+        describe_bad(loader, record);
+        sti_staging_return(staging, record);
+        return STK_E_SAMPLE;
+    }
+    *batch = (stk_batch){
+        .epoch = record->cut.epoch,
+        .step = record->cut.step,
+        .epoch_step = record->cut.epoch_step,
+        .count = record->cut.count,
+        .last_of_epoch = record->cut.is_last,
+        .samples = record->samples,
+        .labels = record->labels,
+        .data = record->slots,
+        .item_bytes = loader->resolved.fetcher.item_bytes,
+        .items = record->items,
+        .n_bytes = record->n_bytes,
+        .handle = record,
+    };
+    loader->n_out++;
+    return STK_BATCH;
+}
+
+int
+sti_loader_release(struct sti_loader *loader, stk_batch *batch)
+{
+    if (!batch->handle || loader->n_out == 0)
+        return -EINVAL;
+    sti_staging_return(sti_fetcher_staging(loader->fetcher), batch->handle);
+    loader->n_out--;
+    *batch = (stk_batch){0};
+    return 0;
+}
+
+void
+sti_loader_interrupt(struct sti_loader *loader)
+{
+    sti_staging_interrupt(sti_fetcher_staging(loader->fetcher));
+}
+
+int
+sti_loader_last_error(const struct sti_loader *loader, stk_error *err)
+{
+    if (loader->last_error.code == 0)
+        return -ENOENT;
+    *err = loader->last_error;
+    return 0;
+}
+
+int
+sti_loader_replacements(struct sti_loader *loader, stk_replacement *out, uint32_t capacity,
+                        uint64_t *ret_total)
+{
+    struct sti_staging *staging = sti_fetcher_staging(loader->fetcher);
+
+    sti_mutex_lock(&staging->lock);
+    uint64_t n = staging->n_replaced < STI_LEDGER_MAX ? staging->n_replaced : STI_LEDGER_MAX;
+    if (n > capacity)
+        n = capacity;
+    if (n > 0)
+        memcpy(out, staging->ledger, n * sizeof(*out));
+    *ret_total = staging->n_replaced;
+    sti_mutex_unlock(&staging->lock);
+    return (int)n;
+}
+
+/* ---- positions ------------------------------------------------------------------------------ */
+
+int
+sti_loader_seek(struct sti_loader *loader, uint64_t epoch, uint64_t epoch_step)
+{
+    const struct sti_fetcher_opts *opts = &loader->resolved.fetcher;
+
+    if (loader->epoch_batches == 0)
+        return -ENOTSUP;
+    if (loader->n_out > 0)
+        return -EBUSY;
+    if (epoch_step >= loader->epoch_batches || epoch > UINT32_MAX ||
+        (opts->epochs > 0 && epoch >= opts->epochs && (epoch > opts->epochs || epoch_step > 0)))
+        return -ERANGE;
+    sti_staging_command(sti_fetcher_staging(loader->fetcher), STI_COMMAND_SEEK, epoch,
+                        epoch_step * opts->batch_size);
+    loader->epoch = epoch;
+    loader->epoch_step = epoch_step;
+    return 0;
+}
+
+struct push {
+    struct sti_fetcher *fetcher;
+    const uint64_t *ids;
+    uint64_t n;
+    bool is_epoch_end;
+    bool is_run_end;
+    int result;
+};
+
+static void
+push_on_loop(void *context)
+{
+    struct push *push = context;
+
+    push->result =
+        sti_fetcher_push(push->fetcher, push->ids, push->n, push->is_epoch_end, push->is_run_end);
+}
+
+int
+sti_loader_push(struct sti_loader *loader, const uint64_t *ids, uint64_t n, bool is_epoch_end,
+                bool is_run_end)
+{
+    struct push push = {.fetcher = loader->fetcher,
+                        .ids = ids,
+                        .n = n,
+                        .is_epoch_end = is_epoch_end,
+                        .is_run_end = is_run_end};
+    uint64_t count = sti_dataset_count(loader->dataset);
+
+    if (loader->resolved.fetcher.order.kind != STK_ORDER_LIST)
+        return -EINVAL;
+    for (uint64_t at = 0; at < n; at++)
+        if (ids[at] >= count)
+            return -ERANGE;
+    sti_loop_call(sti_engine_loop(loader->engine), push_on_loop, &push);
+    return push.result;
+}
+
+static struct sti_loader_state
+describe_position(const struct sti_loader *loader)
+{
+    const struct sti_fetcher_opts *opts = &loader->resolved.fetcher;
+
+    return (struct sti_loader_state){
+        .dataset_fingerprint = sti_dataset_fingerprint(loader->dataset),
+        .order_fingerprint = sti_order_fingerprint(&opts->order),
+        .n = sti_dataset_count(loader->dataset),
+        .epoch = loader->epoch,
+        .epoch_step = loader->epoch_step,
+        .global_batch = (uint64_t)opts->order.world * opts->batch_size,
+        .drop_last = opts->drop_last ? 1 : 0,
+    };
+}
+
+int
+sti_loader_save_state(const struct sti_loader *loader, void *state, size_t *ret_bytes)
+{
+    if (loader->epoch_batches == 0)
+        return -ENOTSUP;
+    const struct sti_loader_state position = describe_position(loader);
+    sti_loader_state_encode(&position, state);
+    *ret_bytes = STI_LOADER_STATE_BYTES;
+    return 0;
+}
+
+static int
+check_field(const char *name, uint64_t saved, uint64_t here, stk_error *err)
+{
+    if (saved == here)
+        return 0;
+    return sti_error_set(err, STK_E_MISMATCH,
+                         "the state's %s is %" PRIu64 ", this loader's is %" PRIu64, name, saved,
+                         here);
+}
+
+int
+sti_loader_restore_state(struct sti_loader *loader, const void *state, size_t n_bytes,
+                         stk_error *err)
+{
+    struct sti_loader_state saved;
+    const struct sti_loader_state here = describe_position(loader);
+
+    if (loader->epoch_batches == 0)
+        return sti_error_set(err, -ENOTSUP, "a pushed list has no state");
+    int rc = sti_loader_state_decode(&saved, state, n_bytes, err);
+    if (rc == 0)
+        rc = check_field("number of samples", saved.n, here.n, err);
+    if (rc == 0)
+        rc = check_field("data set fingerprint", saved.dataset_fingerprint,
+                         here.dataset_fingerprint, err);
+    if (rc == 0)
+        rc = check_field("order fingerprint (kind, sampler, seed, flags)", saved.order_fingerprint,
+                         here.order_fingerprint, err);
+    if (rc == 0)
+        rc = check_field("world x batch_size", saved.global_batch, here.global_batch, err);
+    if (rc == 0)
+        rc = check_field("drop_last", saved.drop_last, here.drop_last, err);
+    if (rc < 0)
+        return rc;
+    /* On another world the tail of an epoch may have one batch less: then the epoch is over. */
+    if (saved.epoch_step >= loader->epoch_batches) {
+        saved.epoch++;
+        saved.epoch_step = 0;
+    }
+    rc = sti_loader_seek(loader, saved.epoch, saved.epoch_step);
+    if (rc == -EBUSY)
+        return sti_error_set(err, rc, "%" PRIu32 " batches are borrowed; release them first",
+                             loader->n_out);
+    if (rc < 0)
+        return sti_error_set(err, rc,
+                             "epoch %" PRIu64 " of the state is beyond this run's %" PRIu64,
+                             saved.epoch, loader->resolved.fetcher.epochs);
+    return 0;
+}
+
+/* ---- statistics ----------------------------------------------------------------------------- */
+
+static void
+fill_stats(stk_loader_stats *out, const struct sti_stats *in)
+{
+    out->epoch = in->epoch;
+    out->batches = in->batches;
+    out->samples = in->samples;
+    out->bytes = in->bytes;
+    out->wait_ns = in->waits.sum_ns;
+    out->elapsed_ns = in->end_ns - in->start_ns;
+    out->wait_p50_ns = sti_histogram_quantile(&in->waits, 0.5);
+    out->wait_p99_ns = sti_histogram_quantile(&in->waits, 0.99);
+    out->wait_max_ns = in->waits.max_ns;
+    memcpy(out->tier_samples, in->tier_samples, sizeof(out->tier_samples));
+    memcpy(out->tier_bytes, in->tier_bytes, sizeof(out->tier_bytes));
+    out->origin_bytes = in->origin_bytes;
+    out->bound_bytes = in->bound_bytes;
+}
+
+int
+sti_loader_stats(struct sti_loader *loader, uint64_t epoch, stk_loader_stats *stats)
+{
+    struct sti_staging *staging = sti_fetcher_staging(loader->fetcher);
+    const struct sti_stats *from;
+    int rc = 0;
+
+    sti_mutex_lock(&staging->lock);
+    from = epoch == UINT64_MAX ? &staging->run : &staging->epochs[epoch % STI_STATS_EPOCHS];
+    if (from->epoch != epoch)
+        rc = -ENOENT;
+    else
+        fill_stats(stats, from);
+    stats->capacity_bytes = sti_fetcher_capacity_bytes(loader->fetcher);
+    stats->resident_bytes = staging->resident_bytes;
+    stats->replaced = staging->n_replaced;
+    stats->allocations = staging->n_outside;
+    sti_mutex_unlock(&staging->lock);
+    return rc;
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Resolving a loader's options. Pure: everything it depends on is an argument, so what a set of
+ * options means can be told without an engine.
+ */
+#include "loader/resolve.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#include "base/error.h"
+#include "policy/place.h"
+#include "tier/origin.h"
+#include "tier/staging.h"
+
+#define BATCH_SIZE_MAX (UINT32_C(1) << 18)
+#define POSITIONS_MAX ((UINT64_C(1) << 20) - 1)
+#define STAGING_DEFAULT_BYTES (UINT64_C(256) << 20)
+#define RECORDS_DEFAULT_MAX 4096u
+
+struct range {
+    const char *name;
+    uint64_t value;
+    uint64_t least;
+    uint64_t most;
+};
+
+/* Checks values that may also be 0 for the default. */
+static int
+check_ranges(const struct range *ranges, size_t n, stk_error *err)
+{
+    for (size_t at = 0; at < n; at++) {
+        const struct range *range = &ranges[at];
+
+        if (range->value != 0 && (range->value < range->least || range->value > range->most))
+            return sti_error_set(err, -EINVAL, "%s %" PRIu64 " is not in %" PRIu64 " .. %" PRIu64,
+                                 range->name, range->value, range->least, range->most);
+    }
+    return 0;
+}
+
+static int
+check(const stk_loader_opts *opts, stk_error *err)
+{
+    const struct range ranges[] = {
+        {"batch_size", opts->batch_size, 1, BATCH_SIZE_MAX},
+        {"drop_last", opts->drop_last, 0, 1},
+        {"horizon_epochs", opts->horizon_epochs, 1, 64},
+        {"policy", opts->policy, STK_POLICY_NONE, STK_POLICY_NEXT_USE},
+        {"layout", opts->layout, STK_LAYOUT_RAW, STK_LAYOUT_FIXED},
+        {"bad_sample", opts->bad_sample, STK_BAD_FAIL, STK_BAD_REPLACE},
+        {"staging_batches", opts->staging_batches, 2, 65536},
+        {"borrow_max", opts->borrow_max, 1, 64},
+        {"retries", opts->retries == STK_NONE ? 0 : opts->retries, 1, 16},
+        {"reserved", opts->reserved, 0, 0},
+        {"item_bytes", opts->item_bytes, 1, UINT64_C(1) << 32},
+    };
+
+    if (opts->batch_size == 0)
+        return sti_error_set(err, -EINVAL, "batch_size 0 is not in 1 .. %" PRIu32, BATCH_SIZE_MAX);
+    return check_ranges(ranges, sizeof(ranges) / sizeof(ranges[0]), err);
+}
+
+static int
+resolve_order(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *asked, stk_error *err)
+{
+    stk_order_opts order = {STK_ORDER_OPTS_INIT};
+    uint64_t n = sti_dataset_count(asked->dataset);
+
+    if (asked->order)
+        order = *asked->order;
+    if (order.n != 0 && order.n != n)
+        return sti_error_set(
+            err, -EINVAL,
+            "order: n %" PRIu64 " is neither 0 nor the data set's %" PRIu64 " samples", order.n, n);
+    order.n = n;
+    return sti_order_init(&fetcher->order, &order, err);
+}
+
+/* FIXED where every sample has a slot of one size, or where decoding makes it so. */
+static int
+resolve_layout(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *asked, stk_error *err)
+{
+    const stk_loader_opts *opts = asked->opts;
+    uint64_t uniform_bytes = sti_dataset_uniform_bytes(asked->dataset);
+    bool is_fixed = opts->layout == STK_LAYOUT_FIXED ||
+                    (opts->layout == STK_LAYOUT_DEFAULT && (opts->decode || uniform_bytes > 0));
+
+    fetcher->decode = opts->decode;
+    fetcher->decode_context = opts->decode_context;
+    if (!is_fixed) {
+        if (opts->decode)
+            return sti_error_set(err, -EINVAL, "decode needs the fixed layout");
+        fetcher->item_bytes = 0;
+        return 0;
+    }
+    fetcher->item_bytes = opts->item_bytes;
+    if (opts->decode && opts->item_bytes == 0)
+        return sti_error_set(err, -EINVAL, "item_bytes is required with decode");
+    if (opts->decode)
+        return 0;
+    if (uniform_bytes == 0)
+        return sti_error_set(err, -EINVAL,
+                             "layout fixed without decode needs samples of one size; use raw");
+    if (opts->item_bytes != 0 && opts->item_bytes != uniform_bytes)
+        return sti_error_set(err, -EINVAL,
+                             "item_bytes %" PRIu64 " is not the samples' size, %" PRIu64,
+                             opts->item_bytes, uniform_bytes);
+    fetcher->item_bytes = uniform_bytes;
+    return 0;
+}
+
+/* How many batches staging_bytes holds, between two and what positions can be counted for. */
+static uint32_t
+count_records(const struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *asked)
+{
+    uint64_t average_bytes =
+        sti_dataset_bytes(asked->dataset) / sti_dataset_count(asked->dataset) + 1;
+    uint64_t item_bytes = fetcher->item_bytes > 0 ? fetcher->item_bytes : average_bytes;
+    uint64_t batch_bytes =
+        fetcher->batch_size * item_bytes + sti_record_overhead_bytes(fetcher->batch_size) / 4;
+    uint64_t most = POSITIONS_MAX / fetcher->batch_size;
+    uint64_t n = fetcher->staging_bytes / batch_bytes;
+
+    if (fetcher->item_bytes > 0) /* slots are memory: never more than was given */
+        n = fetcher->staging_bytes / (fetcher->batch_size * item_bytes);
+    if (most > RECORDS_DEFAULT_MAX)
+        most = RECORDS_DEFAULT_MAX;
+    if (asked->opts->staging_batches != 0) {
+        if (n > asked->opts->staging_batches)
+            n = asked->opts->staging_batches;
+        most = POSITIONS_MAX / fetcher->batch_size;
+    }
+    return (uint32_t)(n < 2 ? 2 : n > most ? most : n);
+}
+
+static int
+resolve_staging(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *asked, stk_error *err)
+{
+    const struct sti_dataset *dataset = asked->dataset;
+    const stk_loader_opts *opts = asked->opts;
+    uint64_t largest_bytes = sti_dataset_largest(dataset, fetcher->batch_size);
+    uint64_t max_bytes = sti_dataset_max_bytes(dataset);
+
+    if (max_bytes > STI_ORIGIN_SAMPLE_MAX)
+        return sti_error_set(err, STK_E_INFEASIBLE,
+                             "a sample of %" PRIu64 " bytes is larger than the %" PRIu64
+                             " that a sample may have",
+                             max_bytes, STI_ORIGIN_SAMPLE_MAX);
+    /* With replacement a batch may hold the largest sample again and again. */
+    if (fetcher->order.replacement || fetcher->order.kind == STK_ORDER_LIST ||
+        fetcher->batch_size > sti_dataset_count(dataset))
+        largest_bytes = fetcher->batch_size * max_bytes;
+    if (fetcher->item_bytes > 0)
+        largest_bytes = fetcher->batch_size * fetcher->item_bytes;
+    fetcher->staging_bytes = opts->staging_bytes;
+    if (fetcher->staging_bytes == 0) {
+        fetcher->staging_bytes = STAGING_DEFAULT_BYTES;
+        if (fetcher->staging_bytes < 4 * largest_bytes)
+            fetcher->staging_bytes = 4 * largest_bytes;
+    }
+    if (fetcher->staging_bytes < 2 * largest_bytes)
+        return sti_error_set(err, STK_E_INFEASIBLE,
+                             "staging_bytes %" PRIu64
+                             " is below two of the largest batches, %" PRIu64 " bytes",
+                             fetcher->staging_bytes, 2 * largest_bytes);
+    fetcher->n_records = count_records(fetcher, asked);
+    /* What so many of the largest batches cannot fill would only be called capacity. */
+    uint64_t useful_bytes = (uint64_t)fetcher->n_records * largest_bytes;
+    if (fetcher->staging_bytes > useful_bytes)
+        fetcher->staging_bytes = useful_bytes;
+    return 0;
+}
+
+/* Epochs known ahead: where each rank reads everything in each epoch, the next use is in the
+ * next one; else it may be several epochs away. */
+static uint32_t
+held_epochs(const struct sti_fetcher_opts *fetcher, const stk_loader_opts *opts)
+{
+    uint64_t held = opts->horizon_epochs ? opts->horizon_epochs : 8;
+
+    if (fetcher->order.world == 1 && !fetcher->order.replacement)
+        held = 2;
+    if (opts->epochs > 0 && opts->horizon_epochs == 0) {
+        /* The whole run is known: as much of it as costs no more memory than the whole set. */
+        uint64_t most = 2 * (uint64_t)fetcher->order.world;
+
+        if (fetcher->order.world > 1)
+            held = opts->epochs < most ? opts->epochs : most;
+    }
+    return (uint32_t)(held < 2 ? 2 : held > 64 ? 64 : held);
+}
+
+int
+sti_loader_resolve(struct sti_resolved *ret_resolved, const struct sti_plan_opts *asked,
+                   stk_error *err)
+{
+    struct sti_resolved resolved = {0};
+    struct sti_fetcher_opts *fetcher = &resolved.fetcher;
+    const stk_loader_opts *opts = asked->opts;
+    int rc = check(opts, err);
+
+    if (rc < 0)
+        return rc;
+    fetcher->dataset = asked->dataset;
+    fetcher->epochs = opts->epochs;
+    fetcher->batch_size = opts->batch_size;
+    fetcher->drop_last = opts->drop_last == 1;
+    fetcher->must_replace = opts->bad_sample == STK_BAD_REPLACE;
+    fetcher->retries = opts->retries == STK_NONE ? 0 : opts->retries == 0 ? 1 : opts->retries;
+    resolved.borrow_max = opts->borrow_max ? opts->borrow_max : 2;
+    rc = resolve_order(fetcher, asked, err);
+    if (rc == 0)
+        rc = resolve_layout(fetcher, asked, err);
+    if (rc == 0)
+        rc = resolve_staging(fetcher, asked, err);
+    if (rc < 0)
+        return rc;
+    uint64_t n = sti_dataset_count(asked->dataset);
+    fetcher->policy = sti_place_resolve(opts->policy, n);
+    if (n > STI_CATALOG_TABLE_MAX &&
+        (fetcher->policy == STK_POLICY_LRU || fetcher->policy == STK_POLICY_NEXT_USE))
+        return sti_error_set(err, STK_E_INFEASIBLE,
+                             "policy lru and next-use need at most %" PRIu64
+                             " samples; use pin or none",
+                             STI_CATALOG_TABLE_MAX);
+    fetcher->held_epochs = held_epochs(fetcher, opts);
+    fetcher->ram_bytes = opts->ram_bytes ? opts->ram_bytes : sti_dataset_bytes(asked->dataset);
+    resolved.ram_least_bytes = opts->ram_bytes;
+    if (fetcher->policy == STK_POLICY_NONE)
+        fetcher->ram_bytes = resolved.ram_least_bytes = 0;
+    *ret_resolved = resolved;
+    return 0;
+}
