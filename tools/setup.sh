@@ -80,7 +80,8 @@ clang_version() {
     elif have clang; then
         clang -dumpversion | cut -d. -f1
     else
-        apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/\1/p' | head -n 1
+        apt-cache depends clang 2>/dev/null |
+            sed -n 's/.*Depends: clang-\([0-9]*\)$/\1/p' | head -n 1
     fi
 }
 
