@@ -67,27 +67,27 @@ test_every_signal_is_blocked(void **state)
 static int
 take_two(enum sti_lock_rank first, enum sti_lock_rank second)
 {
-    struct sti_mutex mutexes[2];
+    struct sti_mutex one, two;
     int status;
 
-    assert_int_equal(sti_mutex_init(&mutexes[0], first), 0);
-    assert_int_equal(sti_mutex_init(&mutexes[1], second), 0);
+    assert_int_equal(sti_mutex_init(&one, first), 0);
+    assert_int_equal(sti_mutex_init(&two, second), 0);
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); /* no core of what is meant */
         (void)signal(SIGABRT, SIG_DFL);
         (void)close(STDERR_FILENO);
-        sti_mutex_lock(&mutexes[0]);
-        sti_mutex_lock(&mutexes[1]);
-        sti_mutex_unlock(&mutexes[0]); /* any order */
-        sti_mutex_unlock(&mutexes[1]);
-        sti_mutex_lock(&mutexes[0]); /* nothing is held any more */
+        sti_mutex_lock(&one);
+        sti_mutex_lock(&two);
+        sti_mutex_unlock(&one); /* any order */
+        sti_mutex_unlock(&two);
+        sti_mutex_lock(&one); /* nothing is held any more */
         _exit(0);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
-    sti_mutex_fini(&mutexes[0]);
-    sti_mutex_fini(&mutexes[1]);
+    sti_mutex_fini(&one);
+    sti_mutex_fini(&two);
     return status;
 }
 
