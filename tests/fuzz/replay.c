@@ -56,7 +56,7 @@ replay_folder(const char *path)
         return -1;
     }
     for (int at = 0; at < n_entries; at++) {
-        char file[4096];
+        char file[2048];
 
         if (entries[at]->d_name[0] != '.' && n_files >= 0) {
             int length = snprintf(file, sizeof(file), "%s/%s", path, entries[at]->d_name);
