@@ -321,6 +321,7 @@ sti_heap_check(const struct sti_heap *heap)
     }
     assert((const char *)block == end);
     assert(used_bytes == heap->used_bytes);
-    (void)used_bytes;
+    (void)used_bytes; /* both are for the assertions only */
+    (void)was_free;
     return n_used;
 }

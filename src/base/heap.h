@@ -28,11 +28,11 @@ sti_heap_get(struct sti_heap *heap, uint64_t n_bytes, uint32_t align);
 
 /* Shortens a block; what is cut off is free again. */
 void
-sti_heap_shrink(struct sti_heap *heap, void *block, uint64_t n_bytes);
+sti_heap_shrink(struct sti_heap *heap, void *payload, uint64_t n_bytes);
 
 /* Gives a block back. */
 void
-sti_heap_put(struct sti_heap *heap, void *block);
+sti_heap_put(struct sti_heap *heap, void *payload);
 
 /* Bytes in use, with each block's overhead and rounding. */
 uint64_t

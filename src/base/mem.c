@@ -8,30 +8,30 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #define HUGE_BYTES ((uint64_t)2 << 20)
+#define MIN_PAGE_BYTES ((uint64_t)4 << 10) /* of any processor; steps of it reach every page */
 
 static atomic_uint_fast64_t n_allocations;
 static atomic_uint_fast64_t fail_countdown;
 static atomic_int fail_sticky;
 
-static int
+static bool
 must_fail(void)
 {
-    (void)atomic_fetch_add_explicit(&n_allocations, 1, memory_order_relaxed);
     uint64_t left = atomic_load_explicit(&fail_countdown, memory_order_relaxed);
-    if (left == 0)
-        return 0;
-    if (left == 1) {
-        if (!atomic_load_explicit(&fail_sticky, memory_order_relaxed))
-            atomic_store_explicit(&fail_countdown, 0, memory_order_relaxed);
-        return 1;
-    }
-    atomic_store_explicit(&fail_countdown, left - 1, memory_order_relaxed);
-    return 0;
+
+    (void)atomic_fetch_add_explicit(&n_allocations, 1, memory_order_relaxed);
+    /* 0 is off; a sticky hook stays at 1. Exactly one of several threads gets the n-th. */
+    while (left > 1 || (left == 1 && !atomic_load_explicit(&fail_sticky, memory_order_relaxed)))
+        if (atomic_compare_exchange_weak_explicit(&fail_countdown, &left, left - 1,
+                                                  memory_order_relaxed, memory_order_relaxed))
+            break;
+    return left == 1;
 }
 
 void *
@@ -106,10 +106,10 @@ sti_arena_open(struct sti_arena *arena, uint64_t n_bytes, int touch)
     if (map == MAP_FAILED)
         return -ENOMEM;
     uint64_t skip = (HUGE_BYTES - (uintptr_t)map % HUGE_BYTES) % HUGE_BYTES;
+    /* Should the kernel not want to cut here, some address space stays taken, no memory. */
     if (skip)
-        (void)munmap(map, skip); /* cannot fail: it is ours and page aligned */
-    if (skip != HUGE_BYTES)
-        (void)munmap(map + skip + n_bytes, mapped - skip - n_bytes); /* as above */
+        (void)munmap(map, skip);
+    (void)munmap(map + skip + n_bytes, mapped - skip - n_bytes);
     arena->base = map + skip;
     arena->n_bytes = n_bytes;
     (void)madvise(arena->base, n_bytes, MADV_HUGEPAGE); /* advice: fine without */
@@ -123,7 +123,7 @@ void
 sti_arena_close(struct sti_arena *arena)
 {
     if (arena->base)
-        (void)munmap(arena->base, arena->n_bytes); /* cannot fail: see sti_arena_open() */
+        (void)munmap(arena->base, arena->n_bytes); /* ours and aligned: nothing to be done */
     arena->base = NULL;
     arena->n_bytes = 0;
 }
@@ -131,8 +131,13 @@ sti_arena_close(struct sti_arena *arena)
 void
 sti_arena_touch(const struct sti_arena *arena, uint64_t from, uint64_t to)
 {
-    /* An atomic add of nothing: faults the page in for writing, and loses no byte that another
-     * thread writes at the same time. */
-    for (uint64_t at = from; at < to; at += 4096)
-        (void)__atomic_fetch_add(arena->base + at, 0, __ATOMIC_RELAXED);
+    /* A page never written reads as 0, and writing 0 over 0 faults it in; a byte that another
+     * thread writes at the same time is never lost. (An atomic add of nothing would do, but
+     * clang makes a load or nothing at all of it.) */
+    for (uint64_t at = from / MIN_PAGE_BYTES * MIN_PAGE_BYTES; at < to; at += MIN_PAGE_BYTES) {
+        char zero = 0;
+
+        (void)__atomic_compare_exchange_n(arena->base + at, &zero, 0, false, __ATOMIC_RELAXED,
+                                          __ATOMIC_RELAXED); /* not 0: it is there already */
+    }
 }

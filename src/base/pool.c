@@ -4,18 +4,27 @@
  * submitting allocates nothing. Invariant: a queued job is in exactly one lane, and a sleeping
  * thread of a group means that the group's lanes were empty when it looked under the lock.
  *
+ * A job may submit others, to any lane, also while the pool closes: so no thread leaves before
+ * the last job of all lanes has ended, even if its own lanes are empty.
+ *
  * Threads that enter: any (submit), the pool's own (serve). Lock order: the pool's mutex is
  * taken last (STI_RANK_POOL) and never held while a job runs.
  */
 #include "base/pool.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdbool.h>
 
 #include "base/mem.h"
 #include "base/thread.h"
 
-#define STACK_BYTES ((size_t)256 << 10)
+#define MAX_THREADS 256 /* of each kind */
+
+/* I/O threads only make system calls. CPU threads run callbacks of the program, which may
+ * expect as much as a thread usually has. */
+#define IO_STACK_BYTES ((size_t)256 << 10)
+#define CPU_STACK_BYTES ((size_t)0)
 
 struct lane {
     struct sti_job *first;
@@ -34,6 +43,7 @@ struct sti_pool {
     struct lane lanes[STI_LANES] STI_GUARDED_BY(&lock);
     struct group cpu STI_GUARDED_BY(&lock);
     struct group io STI_GUARDED_BY(&lock);
+    uint64_t n_unfinished STI_GUARDED_BY(&lock); /* jobs queued or running */
     bool is_closing STI_GUARDED_BY(&lock);
     uint32_t n_cpu;
     uint32_t n_io;
@@ -41,7 +51,7 @@ struct sti_pool {
     pthread_t threads[];
 };
 
-/* What a thread needs to know: its pool and group. */
+/* Takes the next job that threads of a group may run off its lane; NULL: there is none. */
 static struct sti_job *
 take_locked(struct sti_pool *pool, const struct group *group) STI_REQUIRES(&pool->lock)
 {
@@ -63,6 +73,20 @@ take_locked(struct sti_pool *pool, const struct group *group) STI_REQUIRES(&pool
     return NULL;
 }
 
+/* Runs a job without the lock and counts it as ended. */
+static void
+run_locked(struct sti_pool *pool, struct sti_job *job) STI_REQUIRES(&pool->lock)
+{
+    sti_mutex_unlock(&pool->lock);
+    job->fn(job);
+    sti_mutex_lock(&pool->lock);
+    pool->n_unfinished--;
+    if (pool->is_closing && pool->n_unfinished == 0) {
+        sti_cond_broadcast(&pool->cpu.work);
+        sti_cond_broadcast(&pool->io.work);
+    }
+}
+
 static void
 serve(struct sti_pool *pool, struct group *group)
 {
@@ -71,12 +95,10 @@ serve(struct sti_pool *pool, struct group *group)
         struct sti_job *job = take_locked(pool, group);
 
         if (job) {
-            sti_mutex_unlock(&pool->lock);
-            job->fn(job);
-            sti_mutex_lock(&pool->lock);
+            run_locked(pool, job);
             continue;
         }
-        if (pool->is_closing)
+        if (pool->is_closing && pool->n_unfinished == 0)
             break;
         group->n_idle++;
         sti_cond_wait(&group->work, &pool->lock);
@@ -109,7 +131,8 @@ start_threads(struct sti_pool *pool)
 {
     for (uint32_t idx = 0; idx < pool->n_cpu + pool->n_io; idx++) {
         bool is_cpu = idx < pool->n_cpu;
-        int rc = sti_thread_start(&pool->threads[idx], is_cpu ? "stk-cpu" : "stk-io", STACK_BYTES,
+        int rc = sti_thread_start(&pool->threads[idx], is_cpu ? "stk-cpu" : "stk-io",
+                                  is_cpu ? CPU_STACK_BYTES : IO_STACK_BYTES,
                                   is_cpu ? cpu_main : io_main, pool);
         if (rc < 0)
             return rc;
@@ -118,9 +141,23 @@ start_threads(struct sti_pool *pool)
     return 0;
 }
 
+/* Nobody else knows the pool yet, so its lock is not there either. */
+static void
+set_up_lanes(struct sti_pool *pool) STI_NO_ANALYSIS
+{
+    uint32_t io_lane = UINT32_C(1) << STI_LANE_IO;
+    uint32_t all_lanes = (UINT32_C(1) << STI_LANES) - 1;
+
+    for (uint32_t lane = 0; lane < STI_LANES; lane++)
+        pool->lanes[lane].last = &pool->lanes[lane].first;
+    pool->io.lanes = io_lane;
+    pool->cpu.lanes = pool->n_io > 0 ? all_lanes & ~io_lane : all_lanes;
+}
+
 int
 sti_pool_open(struct sti_pool **ret_pool, uint32_t cpu_threads, uint32_t io_threads)
 {
+    assert(cpu_threads >= 1 && cpu_threads <= MAX_THREADS && io_threads <= MAX_THREADS);
     struct sti_pool *pool =
         sti_mem_new(1, sizeof(*pool) + (cpu_threads + io_threads) * sizeof(pool->threads[0]));
     int rc;
@@ -129,12 +166,7 @@ sti_pool_open(struct sti_pool **ret_pool, uint32_t cpu_threads, uint32_t io_thre
         return -ENOMEM;
     pool->n_cpu = cpu_threads;
     pool->n_io = io_threads;
-    for (uint32_t lane = 0; lane < STI_LANES; lane++)
-        pool->lanes[lane].last = &pool->lanes[lane].first;
-    uint32_t io_lane = UINT32_C(1) << STI_LANE_IO;
-    uint32_t all_lanes = (UINT32_C(1) << STI_LANES) - 1;
-    pool->io.lanes = io_lane;
-    pool->cpu.lanes = io_threads > 0 ? all_lanes & ~io_lane : all_lanes;
+    set_up_lanes(pool);
     rc = sti_mutex_init(&pool->lock, STI_RANK_POOL);
     if (rc < 0)
         goto err_free;
@@ -196,6 +228,7 @@ sti_pool_submit(struct sti_pool *pool, enum sti_lane lane_idx, struct sti_job *f
 
     *lane->last = first;
     lane->last = &last->next;
+    pool->n_unfinished += n;
     uint32_t n_wake = group->n_idle < n ? group->n_idle : n;
     group->n_idle -= n_wake;
     for (uint32_t at = 0; at < n_wake; at++)

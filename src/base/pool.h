@@ -34,7 +34,8 @@ struct sti_pool;
 int
 sti_pool_open(struct sti_pool **ret_pool, uint32_t cpu_threads, uint32_t io_threads);
 
-/* Runs what is queued, then stops the threads. NULL is allowed. */
+/* Runs what is queued and what those jobs submit, then stops the threads. Nobody else may submit
+ * any more. NULL is allowed. */
 void
 sti_pool_close(struct sti_pool *pool);
 

@@ -189,7 +189,9 @@ sti_engine_close(struct sti_engine *engine)
 {
     if (!engine)
         return;
+    sti_mutex_lock(&engine->lock);
     assert(engine->ram_taken_bytes == 0 && "loaders are closed before their engine");
+    sti_mutex_unlock(&engine->lock);
     /* The pool first: its last jobs may still wake the loop, which has nothing under way. */
     sti_pool_close(engine->pool);
     sti_loop_close(engine->loop);

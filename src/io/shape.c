@@ -17,6 +17,7 @@
 #include "base/mem.h"
 
 #define BURST_NS UINT64_C(2000000)
+#define NEVER_NS 9e18 /* 285 years; what a rate close to 0 gives no longer fits in 64 bits */
 
 enum limit { RBPS, WBPS, BPS, RIOPS, WIOPS, RLAT, WLAT, LIMITS };
 
@@ -131,5 +132,5 @@ sti_shape_charge(struct sti_shape *shape, bool is_write, uint64_t n_bytes, uint6
     for (size_t at = 0; at < sizeof(ends) / sizeof(ends[0]); at++)
         if (ends[at] > due)
             due = ends[at];
-    return (uint64_t)due;
+    return due < NEVER_NS ? (uint64_t)due : (uint64_t)NEVER_NS;
 }

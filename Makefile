@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+#   make demo     trains a real model from emulated slow storage and prints the figures
+#   make test     builds and runs the unit tests
+#   make build    builds everything under build/
+#   make check    formatting, layering, style: seconds
+#   make install  installs (PREFIX=/usr/local, DESTDIR=)
+#   make clean    removes build/
+#
+# What is missing is installed with apt-get first, where it can be (tools/setup.sh).
+
+BUILD ?= build
+PREFIX ?= /usr/local
+DESTDIR ?=
+MESON ?= meson
+
+# For meson test: -t 4 gives the tests four times as long.
+TEST_ARGS ?=
+
+.NOTPARALLEL:
+.PHONY: demo test build check install clean
+.DEFAULT_GOAL := build
+
+build: .setup-build
+	@test -f $(BUILD)/build.ninja || $(MESON) setup $(BUILD) --prefix=$(PREFIX)
+	$(MESON) compile -C $(BUILD)
+
+demo: .setup-demo build
+	BUILD=$(BUILD) examples/demo.sh
+
+test: .setup-test build
+	rm -f $(BUILD)/meson-logs/testlog.json
+	-$(MESON) test -C $(BUILD) --print-errorlogs $(TEST_ARGS)
+	@python3 tools/summary.py test=$(BUILD)/meson-logs/testlog.json
+
+check:
+	tools/check_format.sh
+	python3 tools/check_layers.py
+	python3 tools/check_style.py
+
+install: build
+	DESTDIR=$(DESTDIR) $(MESON) install -C $(BUILD)
+
+clean:
+	rm -rf $(BUILD)
+
+.PHONY: .setup-build .setup-demo .setup-test
+.setup-build .setup-demo .setup-test: .setup-%:
+	@tools/setup.sh $*
