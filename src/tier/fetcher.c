@@ -366,6 +366,8 @@ open_store(struct sti_fetcher *fetcher)
             fetcher->raw_limit = 2 * max_bytes;
         capacity_bytes += fetcher->raw_limit;
     }
+    if (uniform_bytes > 0) /* what is left over a whole sample holds nothing */
+        capacity_bytes -= capacity_bytes % uniform_bytes;
     uint64_t average_bytes = sti_dataset_bytes(dataset) / n;
     uint64_t samples_max = capacity_bytes / (average_bytes / 4 + 1) + 64;
     bool is_padded = max_bytes >= STI_IN_PLACE_BYTES;
