@@ -13,6 +13,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
 #define HUGE_BYTES ((uint64_t)2 << 20)
 #define MIN_PAGE_BYTES ((uint64_t)4 << 10) /* of any processor; steps of it reach every page */
 
@@ -131,10 +134,13 @@ sti_arena_close(struct sti_arena *arena)
 void
 sti_arena_touch(const struct sti_arena *arena, uint64_t from, uint64_t to)
 {
-    /* A page never written reads as 0, and writing 0 over 0 faults it in; a byte that another
+    from = from / MIN_PAGE_BYTES * MIN_PAGE_BYTES;
+    if (to > from && madvise(arena->base + from, to - from, MADV_POPULATE_WRITE) == 0)
+        return;
+    /* Kernels before 5.14. A page never written reads as 0, and writing 0 over 0 faults it in; a byte that another
      * thread writes at the same time is never lost. (An atomic add of nothing would do, but
      * clang makes a load or nothing at all of it.) */
-    for (uint64_t at = from / MIN_PAGE_BYTES * MIN_PAGE_BYTES; at < to; at += MIN_PAGE_BYTES) {
+    for (uint64_t at = from; at < to; at += MIN_PAGE_BYTES) {
         char zero = 0;
 
         (void)__atomic_compare_exchange_n(arena->base + at, &zero, 0, false, __ATOMIC_RELAXED,

@@ -67,11 +67,12 @@ sti_mutex_lock(struct sti_mutex *mutex) STI_NO_ANALYSIS
 void
 sti_mutex_unlock(struct sti_mutex *mutex) STI_NO_ANALYSIS
 {
+    /* Before the unlock: behind it another thread may end the mutex's life. */
+    rank_drop(mutex);
     int rc = pthread_mutex_unlock(&mutex->mutex);
 
     assert(rc == 0);
     (void)rc;
-    rank_drop(mutex);
 }
 
 int

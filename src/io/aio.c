@@ -17,6 +17,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -143,6 +144,7 @@ settle(struct sti_aio *aio, struct sti_aio_op *op)
 static void
 gather_for_pool(struct sti_aio *aio, struct sti_aio_op *op, enum sti_lane lane)
 {
+    (void)__atomic_fetch_add(&aio->n_on_pool, 1, __ATOMIC_RELAXED);
     op->job.next = NULL;
     *aio->pool_last[lane] = &op->job;
     aio->pool_last[lane] = &op->job.next;
@@ -177,6 +179,7 @@ complete_remote(struct sti_aio_op *op)
     sti_mutex_unlock(&aio->lock);
     if (is_first)
         sti_aio_wake(aio);
+    (void)__atomic_fetch_sub(&aio->n_on_pool, 1, __ATOMIC_RELEASE); /* pairs in close */
 }
 
 static struct sti_aio_op *
@@ -479,6 +482,9 @@ sti_aio_close(struct sti_aio *aio)
         return;
     while (aio->n_pending > 0)
         (void)sti_aio_wait(aio, UINT64_MAX);
+    /* The last job may still be on its way out of complete_remote(). */
+    while (__atomic_load_n(&aio->n_on_pool, __ATOMIC_ACQUIRE) > 0)
+        (void)sched_yield();
     aio->method->close(aio);
     (void)close(aio->event_fd); /* an event descriptor has nothing to lose */
     sti_shape_free(aio->shape);

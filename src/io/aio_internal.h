@@ -53,6 +53,7 @@ struct sti_aio {
     /* Shared with the pool. */
     struct sti_mutex lock;
     struct sti_aio_queue remote STI_GUARDED_BY(&lock);
+    uint32_t n_on_pool; /* atomic: jobs that have not left this aio for good; pairs in close */
     int event_fd;
     int is_waiting; /* atomic: the owner sleeps or is about to; pairs in sti_aio_wake() */
     int is_woken;   /* atomic: a wake not yet seen by the owner */

@@ -164,6 +164,7 @@ resolve_staging(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *as
                              "staging_bytes %" PRIu64
                              " is below two of the largest batches, %" PRIu64 " bytes",
                              fetcher->staging_bytes, 2 * largest_bytes);
+    fetcher->staging_least_bytes = 2 * largest_bytes;
     fetcher->n_records = count_records(fetcher, asked);
     /* What so many of the largest batches cannot fill would only be called capacity. */
     uint64_t useful_bytes = (uint64_t)fetcher->n_records * largest_bytes;

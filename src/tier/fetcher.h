@@ -36,6 +36,7 @@ struct sti_fetcher_opts {
     uint32_t retries;
     uint64_t ram_bytes;
     uint64_t staging_bytes;
+    uint64_t staging_least_bytes; /* two of the largest batches */
     uint32_t n_records;   /* batches staged or borrowed at a time */
     uint64_t item_bytes;  /* FIXED; 0: RAW */
     stk_decode_fn decode; /* NULL: copy */

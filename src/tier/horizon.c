@@ -313,7 +313,8 @@ sti_horizon_span(const struct sti_horizon *horizon)
 {
     if (horizon->kind == STI_HORIZON_LIST)
         return 4 * STI_LIST_IDS_MAX;
-    return (horizon->opts.held_epochs + 2) * horizon->length + horizon->opts.window_positions;
+    return (horizon->opts.held_epochs + UINT64_C(3)) * horizon->length +
+           horizon->opts.window_positions;
 }
 
 bool

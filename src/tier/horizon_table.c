@@ -137,11 +137,12 @@ start_making(struct sti_horizon *horizon, struct sti_epoch_slot *slot, uint64_t 
                     &slot->job, 1);
 }
 
-/* Starts the first missing epoch. */
+/* Starts the first missing epoch: of those that are held, and of the one behind them if a slot
+ * is free, so that it is there when the walk enters the next epoch. */
 static void
 make_missing(struct sti_horizon *horizon, uint64_t first_epoch, uint64_t fetch_epoch)
 {
-    uint64_t end_epoch = fetch_epoch + horizon->opts.held_epochs;
+    uint64_t end_epoch = fetch_epoch + horizon->opts.held_epochs + 1;
 
     if (horizon->opts.epochs > 0 && end_epoch > horizon->opts.epochs)
         end_epoch = horizon->opts.epochs;
