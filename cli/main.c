@@ -16,6 +16,7 @@ struct command {
 };
 
 static const struct command commands[] = {
+    {"index", "make or check the index of a data set", cmd_index_help, cmd_index},
     {"order", "print which sample is read at which position", cmd_order_help, cmd_order},
 };
 

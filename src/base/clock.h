@@ -17,4 +17,14 @@ sti_clock_ns(void)
     return (uint64_t)now.tv_sec * STI_NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
+/* Time of day, in nanoseconds since 1970: only to be compared with the times of files. */
+static inline uint64_t
+sti_clock_wall_ns(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_REALTIME, &now); /* cannot fail for this clock */
+    return (uint64_t)now.tv_sec * STI_NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
 #endif

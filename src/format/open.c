@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opening a data set: find what is at the path; take the index that is there if it was made with
+ * these options; else make one, and put it where it can be written: at index_path if that is
+ * given, else beside the data, else in the cache directory, else nowhere.
+ *
+ * An index made with other options is replaced. One that is damaged, of another version or stale
+ * is refused with the reason, because a job that silently trains on other samples than the day
+ * before is worse than one that does not start. One thread, the aio's owner.
+ */
+#include "format/dataset.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "format/dataset_internal.h"
+#include "format/file.h"
+#include "format/folder.h"
+#include "format/fresh.h"
+#include "format/hash.h"
+#include "format/name.h"
+#include "format/options.h"
+#include "format/path.h"
+#include "format/time.h"
+#include "io/aio.h"
+
+#define PLACES 2
+#define MASK (STATX_TYPE | STATX_MODE | STATX_INO | STATX_SIZE | STATX_MTIME)
+
+/* What sti_dataset_open() is at. */
+struct opening {
+    struct sti_aio *aio;
+    const char *path;
+    stk_dataset_opts opts; /* checked */
+    const char *cache_dir;
+    stk_error *err;
+    struct sti_dataset *dataset; /* being filled */
+    struct statx found;          /* of path */
+    bool is_dir;
+    char *name;           /* of the one file; NULL for folders; owned */
+    char *places[PLACES]; /* where the index may be, the best first; owned */
+    uint32_t n_places;
+    struct sti_tree tree;
+};
+
+static void
+opening_fini(struct opening *opening)
+{
+    sti_mem_free(opening->name);
+    for (uint32_t i = 0; i < PLACES; i++)
+        sti_mem_free(opening->places[i]);
+    sti_tree_fini(&opening->tree);
+}
+
+static int
+no_memory(const struct opening *opening)
+{
+    return sti_error_set_path(opening->err, -ENOMEM, opening->path,
+                              "no memory to open the data set");
+}
+
+static int
+stat_path(struct sti_aio *aio, const char *path, struct statx *ret_found)
+{
+    struct sti_aio_op op = {.kind = STI_AIO_STATX,
+                            .dir_fd = AT_FDCWD,
+                            .path = path,
+                            .statx = ret_found,
+                            .statx_mask = MASK};
+
+    return sti_aio_run(aio, &op);
+}
+
+/* Options that contradict what lies at the path. */
+static int
+check_kind(const struct opening *opening)
+{
+    const stk_dataset_opts *opts = &opening->opts;
+
+    if (opening->is_dir && sti_index_is_one_file(opts->format))
+        return sti_error_set_path(opening->err, -EISDIR, opening->path,
+                                  "a directory; the format asked for is one file");
+    if (!opening->is_dir && !S_ISREG(opening->found.stx_mode))
+        return sti_error_set_path(opening->err, -EINVAL, opening->path,
+                                  "neither a directory nor a regular file");
+    if (!opening->is_dir && opts->format && !sti_index_is_one_file(opts->format))
+        return sti_error_set_path(opening->err, -ENOTDIR, opening->path,
+                                  "a file; the format asked for is a folder");
+    if (opening->is_dir && opts->labels_path)
+        return sti_error_set_path(opening->err, -EINVAL, opening->path,
+                                  "labels_path is an option of data sets that are one file");
+    if (!opening->is_dir && opts->extensions)
+        return sti_error_set_path(opening->err, -EINVAL, opening->path,
+                                  "extensions is an option of folders; this is a file");
+    return 0;
+}
+
+/* Looks at the path and opens the directory that extents are relative to. */
+static int
+find_data(struct opening *opening)
+{
+    struct sti_dataset *dataset = opening->dataset;
+    int rc = stat_path(opening->aio, opening->path, &opening->found);
+
+    if (rc < 0)
+        return sti_error_set_path(opening->err, rc, opening->path, "cannot open the data set: %s",
+                                  sti_error_text(rc));
+    opening->is_dir = S_ISDIR(opening->found.stx_mode);
+    rc = check_kind(opening);
+    if (rc < 0)
+        return rc;
+    if (opening->is_dir) {
+        dataset->shown = sti_mem_strdup(opening->path);
+    } else {
+        dataset->shown = sti_path_directory(opening->path);
+        opening->name = sti_path_name(opening->path);
+        if (!opening->name)
+            return no_memory(opening);
+    }
+    if (!dataset->shown)
+        return no_memory(opening);
+    rc = sti_store_open_fd(opening->aio, AT_FDCWD, dataset->shown, O_PATH | O_DIRECTORY);
+    if (rc < 0)
+        return sti_error_set_path(opening->err, rc, dataset->shown, "cannot open: %s",
+                                  sti_error_text(rc));
+    dataset->dir_fd = rc;
+    return 0;
+}
+
+/* The path of the index in the cache directory: named by the data's canonical path, which the
+ * kernel tells of an open directory, and the options. */
+static char *
+cache_place(const struct opening *opening)
+{
+    char link[64], name[64];
+    char *canonical = sti_mem_new(PATH_MAX, 1);
+
+    if (!canonical)
+        return NULL;
+    (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", opening->dataset->dir_fd);
+    ssize_t n = readlink(link, canonical, PATH_MAX - 1);
+    const char *directory = n > 0 ? canonical : opening->dataset->shown;
+    uint64_t hash = sti_hash(STI_HASH_START, directory, strlen(directory) + 1);
+    if (opening->name)
+        hash = sti_hash(hash, opening->name, strlen(opening->name) + 1);
+    hash = sti_hash_u64(hash, sti_options_hash(&opening->opts, opening->opts.format));
+    sti_mem_free(canonical);
+    (void)snprintf(name, sizeof(name), "%016llx" STI_NAME_INDEX, (unsigned long long)hash);
+    return sti_path_join(opening->cache_dir, name);
+}
+
+static int
+list_places(struct opening *opening)
+{
+    if (opening->opts.index_path) {
+        opening->places[0] = sti_mem_strdup(opening->opts.index_path);
+    } else if (opening->is_dir) {
+        opening->places[0] = sti_path_join(opening->path, STI_NAME_INDEX);
+    } else {
+        size_t n = strlen(opening->name) + sizeof(STI_NAME_INDEX);
+        char *name = sti_mem_new(n, 1);
+        if (!name)
+            return no_memory(opening);
+        (void)snprintf(name, n, "%s" STI_NAME_INDEX, opening->name); /* it fits */
+        opening->places[0] = sti_path_join(opening->dataset->shown, name);
+        sti_mem_free(name);
+    }
+    if (!opening->places[0])
+        return no_memory(opening);
+    opening->n_places = 1;
+    if (opening->opts.index_path || !opening->cache_dir)
+        return 0;
+    opening->places[1] = cache_place(opening);
+    if (!opening->places[1])
+        return no_memory(opening);
+    opening->n_places = 2;
+    return 0;
+}
+
+static struct sti_fresh_place
+fresh_place(const struct opening *opening, const char *index_path)
+{
+    return (struct sti_fresh_place){.dir_fd = opening->dataset->dir_fd,
+                                    .shown = opening->dataset->shown,
+                                    .labels_path = opening->opts.labels_path,
+                                    .index_path = index_path};
+}
+
+/* Makes the data set read its image, and names the index in errors. */
+static int
+adopt(struct opening *opening, const char *index_path)
+{
+    struct sti_dataset *dataset = opening->dataset;
+    struct sti_index_source data;
+
+    dataset->index_path = index_path ? sti_mem_strdup(index_path) : NULL;
+    if (index_path && !dataset->index_path)
+        return no_memory(opening);
+    if (!sti_index_is_one_file(dataset->index.head.format))
+        return 0;
+    if (sti_index_get_source(&dataset->index, 0, &data) < 0)
+        return sti_error_set_path(opening->err, STK_E_CORRUPT, index_path,
+                                  "the index changed while it was read");
+    dataset->file_name = data.path;
+    dataset->file_bytes = data.n_bytes;
+    return 0;
+}
+
+/* Whether an index that can be read is one of this data set with these options. */
+static bool
+is_wanted(const struct opening *opening, const struct sti_index *index)
+{
+    struct sti_index_source data;
+
+    if (!sti_options_match(&opening->opts, &index->head))
+        return false;
+    if (opening->is_dir == sti_index_is_one_file(index->head.format))
+        return false;
+    return opening->is_dir ||
+           (sti_index_get_source(index, 0, &data) == 0 && strcmp(data.path, opening->name) == 0);
+}
+
+static int
+check_index(struct opening *opening, const char *place)
+{
+    struct sti_dataset *dataset = opening->dataset;
+    struct sti_fresh_place fresh = fresh_place(opening, place);
+    stk_error *err = opening->err;
+    int rc = sti_index_verify(&dataset->index, err);
+
+    if (rc < 0)
+        (void)snprintf(err->path, sizeof(err->path), "%s", place); /* truncation is fine here */
+    else
+        rc = sti_fresh_check(&dataset->index, opening->aio, &fresh, err);
+    return rc;
+}
+
+/* Takes the index at a place. Returns 1 if it is taken, 0 if there is none to be taken. */
+static int
+take(struct opening *opening, const char *place)
+{
+    struct sti_dataset *dataset = opening->dataset;
+    stk_error *err = opening->err;
+    int rc = sti_store_load(&dataset->image, opening->aio, place, err);
+
+    if (rc == -ENOENT || rc == -EACCES || rc == -ENOTDIR)
+        return 0;
+    if (rc < 0)
+        return rc;
+    rc = sti_index_parse(&dataset->index, dataset->image.bytes, dataset->image.n_bytes, err);
+    if (rc < 0) {
+        (void)snprintf(err->path, sizeof(err->path), "%s", place); /* as above */
+        return rc;
+    }
+    if (!is_wanted(opening, &dataset->index)) {
+        sti_store_release(&dataset->image);
+        return 0;
+    }
+    rc = check_index(opening, place);
+    if (rc == 0)
+        rc = adopt(opening, place);
+    return rc < 0 ? rc : 1;
+}
+
+static int
+build(struct opening *opening)
+{
+    struct sti_dataset *dataset = opening->dataset;
+    struct sti_index_writer writer = {.image = NULL};
+    int rc;
+
+    if (opening->is_dir) {
+        opening->tree.root_fd = dataset->dir_fd;
+        opening->tree.shown = opening->path;
+        rc = sti_folder_index(&writer, &opening->tree, opening->aio, &opening->opts, opening->err);
+    } else {
+        struct sti_file file = {.dir_fd = dataset->dir_fd,
+                                .name = opening->name,
+                                .shown = opening->path,
+                                .n_bytes = opening->found.stx_size,
+                                .mtime_ns = sti_time_ns(&opening->found.stx_mtime)};
+        rc = sti_file_index(&writer, opening->aio, &file, &opening->opts, opening->err);
+    }
+    if (rc == 0)
+        dataset->image =
+            (struct sti_store_image){.bytes = writer.image, .n_bytes = writer.head.index_bytes};
+    else
+        sti_index_writer_fini(&writer);
+    dataset->was_built = true;
+    return rc;
+}
+
+/* Notes in the image whether it is going to lie in a directory of its own data set. */
+static int
+note_home(struct opening *opening, const char *place)
+{
+    struct statx found;
+    char *directory = sti_path_directory(place);
+    uint32_t home = STI_INDEX_NO_HOME;
+    uint64_t hash = 0;
+
+    if (!directory)
+        return no_memory(opening);
+    int rc = stat_path(opening->aio, directory, &found);
+    sti_mem_free(directory);
+    if (rc == 0) {
+        uint32_t dir_idx = sti_tree_find(&opening->tree, sti_time_device(&found), found.stx_ino);
+        if (dir_idx != STI_TREE_NONE) {
+            home = dir_idx;
+            hash = opening->tree.dirs[dir_idx]->names_hash;
+        }
+    }
+    const char *slash = strrchr(place, '/');
+    if (home != STI_INDEX_NO_HOME && !sti_name_is_index(slash ? slash : place))
+        return sti_error_set_path(opening->err, -EINVAL, place,
+                                  "index_path lies inside the data set and would look like a "
+                                  "sample; its name must contain " STI_NAME_INDEX);
+    sti_index_put_home(opening->dataset->image.bytes, home, hash);
+    return 0;
+}
+
+static void
+make_cache_dir(const struct opening *opening)
+{
+    struct sti_aio_op op = {
+        .kind = STI_AIO_MKDIR, .dir_fd = AT_FDCWD, .path = opening->cache_dir, .mode = 0777};
+
+    (void)sti_aio_run(opening->aio, &op); /* it is there, or saving in it says what is wrong */
+}
+
+static bool
+is_unwritable(int code)
+{
+    return code == -EROFS || code == -EACCES || code == -EPERM;
+}
+
+/* Puts what was built at the first place that takes it. Returns that, or NULL in ret_place. */
+static int
+save(struct opening *opening, const char **ret_place)
+{
+    struct sti_dataset *dataset = opening->dataset;
+
+    *ret_place = NULL;
+    for (uint32_t i = 0; i < opening->n_places; i++) {
+        const char *place = opening->places[i];
+        int rc;
+
+        if (i > 0)
+            make_cache_dir(opening);
+        rc = note_home(opening, place);
+        if (rc == 0)
+            rc = sti_store_save(opening->aio, place, &dataset->image, opening->err);
+        if (rc == 0) {
+            *ret_place = place;
+            return 0;
+        }
+        if (!is_unwritable(rc) || opening->opts.index_path)
+            return rc;
+    }
+    return 0;
+}
+
+/* Trades the image in memory for its file, which costs nothing when it is not looked at; where
+ * that cannot be mapped, or is another process's by now, the one in memory stays. */
+static void
+map_instead(struct opening *opening, const char *place)
+{
+    struct sti_dataset *dataset = opening->dataset;
+    struct sti_store_image mapped;
+
+    if (sti_store_load(&mapped, opening->aio, place, NULL) < 0)
+        return;
+    if (mapped.n_bytes == dataset->image.n_bytes &&
+        memcmp(mapped.bytes, dataset->image.bytes, STI_INDEX_STAMP_AT) == 0) {
+        sti_store_release(&dataset->image);
+        dataset->image = mapped;
+    } else {
+        sti_store_release(&mapped);
+    }
+}
+
+static int
+make(struct opening *opening)
+{
+    struct sti_dataset *dataset = opening->dataset;
+    const char *place = NULL;
+    int rc = build(opening);
+
+    if (rc == 0)
+        rc = save(opening, &place);
+    if (rc < 0)
+        return rc;
+    if (place)
+        map_instead(opening, place);
+    rc = sti_index_parse(&dataset->index, dataset->image.bytes, dataset->image.n_bytes,
+                         opening->err);
+    if (rc == 0)
+        rc = adopt(opening, place);
+    if (rc == 0 && place) {
+        struct sti_fresh_place fresh = fresh_place(opening, place);
+
+        /* What has changed meanwhile, the next open will find. */
+        (void)sti_fresh_settle(&dataset->index, opening->aio, &fresh, NULL);
+    }
+    return rc;
+}
+
+static int
+open_data(struct opening *opening)
+{
+    int rc = find_data(opening);
+
+    if (rc == 0)
+        rc = list_places(opening);
+    for (uint32_t i = 0; rc == 0 && i < opening->n_places && !opening->opts.rebuild; i++)
+        rc = take(opening, opening->places[i]);
+    if (rc == 0)
+        rc = make(opening);
+    return rc < 0 ? rc : 0;
+}
+
+int
+sti_dataset_open(struct sti_dataset **ret_dataset, struct sti_aio *aio, const char *path,
+                 const stk_dataset_opts *opts, const char *cache_dir, stk_error *err)
+{
+    stk_error scratch; /* places that are tried in vain leave words, err is for failure only */
+    struct opening opening = {.aio = aio, .path = path, .cache_dir = cache_dir, .err = &scratch};
+    int rc = sti_options_check(&opening.opts, opts, err);
+
+    if (rc < 0)
+        return rc;
+    opening.dataset = sti_mem_new(1, sizeof(*opening.dataset));
+    if (!opening.dataset)
+        return sti_error_set_path(err, -ENOMEM, path, "no memory to open the data set");
+    opening.dataset->dir_fd = -1;
+    rc = open_data(&opening);
+    opening_fini(&opening);
+    if (rc < 0) {
+        sti_dataset_close(opening.dataset);
+        if (err)
+            *err = scratch;
+        return rc;
+    }
+    *ret_dataset = opening.dataset;
+    return 0;
+}
