@@ -8,6 +8,10 @@
 #ifndef CLI_CMD_H
 #define CLI_CMD_H
 
+extern const char cmd_bench_help[];
+int
+cmd_bench(int argc, char **argv);
+
 extern const char cmd_order_help[];
 int
 cmd_order(int argc, char **argv);

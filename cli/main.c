@@ -16,6 +16,7 @@ struct command {
 };
 
 static const struct command commands[] = {
+    {"bench", "measure how fast a data set is read", cmd_bench_help, cmd_bench},
     {"order", "print which sample is read at which position", cmd_order_help, cmd_order},
 };
 
