@@ -78,7 +78,7 @@ read_list(const char *path)
 {
     FILE *file = fopen(path, "re");
     size_t capacity = 0;
-    char line[4096];
+    char line[2048];
     int rc = 0;
 
     if (!file)

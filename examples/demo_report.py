@@ -26,15 +26,15 @@ def over_bound(run):
 
 def print_ratios(runs):
     plain = runs["double"]
-    print("In all            seconds   stall %   from the second epoch on:  seconds/epoch   stall %"
-          "   faster   origin MB")
+    later = len(plain["epochs"]) - 1
+    print(f"                      all epochs            epochs 2 to {later + 1}")
+    print("                   seconds  origin MB     s/epoch  stall %  speed-up")
     for name, title in (("double", "(a) double buffer"), ("held", "(b) set held"),
                         ("half", "(c) half held")):
         run = runs[name]
-        later = len(run["epochs"]) - 1
-        print(f"{title:<17} {seconds(run):8.1f}  {100 * stall(run):8.2f}"
-              f"  {seconds(run, 1) / later:41.2f}  {100 * stall(run, 1):8.2f}"
-              f"  {seconds(plain, 1) / seconds(run, 1):5.1f} x  {run['origin_bytes'] / 1e6:10.2f}")
+        print(f"{title:<17} {seconds(run):8.1f} {run['origin_bytes'] / 1e6:10.2f}"
+              f"    {seconds(run, 1) / later:8.2f} {100 * stall(run, 1):8.2f}"
+              f" {seconds(plain, 1) / seconds(run, 1):7.1f} x")
 
 
 def promises(runs):
