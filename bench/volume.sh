@@ -12,21 +12,25 @@ set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 slowdisk=${SLOWDISK:-"$here/../build/bench/slowdisk"}
-volumes=${VOLUMES:-/var/tmp/stoker-volumes}
+volumes=$(realpath -m "${VOLUMES:-/var/tmp/stoker-volumes}")
 
 fail() {
     echo "volume.sh: $*" >&2
     exit 1
 }
 
+mounted() { # not mountpoint(1), which takes the mount of a dead slowdisk for none
+    awk -v m="$1" '$2 == m { found = 1 } END { exit !found }' /proc/mounts
+}
+
 detach() { # everything but the image; safe to call in any state
     root=$1
-    if mountpoint -q "$root/files"; then umount "$root/files" || umount -l "$root/files"; fi
+    if mounted "$root/files"; then umount "$root/files" || umount -l "$root/files"; fi
     for loop in $(losetup -n -O NAME,BACK-FILE | awk -v f="$root/disk/disk" '$2 == f {print $1}'); do
         losetup -d "$loop" || true
     done
     tries=0 # the last reference goes a moment after the loop device
-    while mountpoint -q "$root/disk" && ! umount "$root/disk" 2>/dev/null; do
+    while mounted "$root/disk" && ! umount "$root/disk" 2>/dev/null; do
         tries=$((tries + 1))
         [ $tries -lt 50 ] || { umount -l "$root/disk"; break; }
         sleep 0.1
