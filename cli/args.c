@@ -167,6 +167,20 @@ set_choice(const struct parse *parse, const struct cli_option *option, const cha
 }
 
 static int
+add_text(const struct parse *parse, const struct cli_option *option, const char *text)
+{
+    struct cli_texts *texts = option->value;
+
+    if (texts->count == CLI_MAX_TEXTS) {
+        (void)cli_usage_error(parse->command, "--%s is given more than %d times", option->name,
+                              CLI_MAX_TEXTS);
+        return -1;
+    }
+    texts->items[texts->count++] = text;
+    return 0;
+}
+
+static int
 set_value(const struct parse *parse, const struct cli_option *option, const char *text)
 {
     switch (option->kind) {
@@ -183,6 +197,8 @@ set_value(const struct parse *parse, const struct cli_option *option, const char
     case CLI_TEXT:
         *(const char **)option->value = text;
         return 0;
+    case CLI_TEXTS:
+        return add_text(parse, option, text);
     }
     return -1;
 }
@@ -211,7 +227,7 @@ take_option(struct parse *parse, char **argv, int at)
     if (!option)
         return -1;
     uint64_t bit = UINT64_C(1) << (option - parse->options);
-    if (parse->seen & bit) {
+    if (parse->seen & bit && option->kind != CLI_TEXTS) {
         (void)cli_usage_error(parse->command, "--%s is given twice", option->name);
         return -1;
     }

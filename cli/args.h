@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A small, strict parser of long options: --name VALUE, --name=VALUE, --flag. Every option at
- * most once; what is not known, not a number or out of range is refused in one line on stderr
+ * most once (but CLI_TEXTS); what is not known, not a number or out of range is refused in one line on stderr
  * that names the command, the option, the value and what would be allowed.
  */
 #ifndef CLI_ARGS_H
@@ -22,7 +22,16 @@ enum cli_kind {
     CLI_I64,    /* int64_t *: decimal digits with an optional sign */
     CLI_SIZE,   /* uint64_t *: bytes, low .. high, with an optional suffix K, M, G, T (1024) */
     CLI_CHOICE, /* uint32_t *: a word of choices */
-    CLI_TEXT    /* const char **: as it is, borrowed from argv */
+    CLI_TEXT,   /* const char **: as it is, borrowed from argv */
+    CLI_TEXTS   /* struct cli_texts *: as it is, and may be given several times */
+};
+
+#define CLI_MAX_TEXTS 16
+
+/* What an option that may be given several times was given, in order, borrowed from argv. */
+struct cli_texts {
+    const char *items[CLI_MAX_TEXTS];
+    size_t count;
 };
 
 /* A word and what it stands for; a list ends with a NULL word. */

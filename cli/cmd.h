@@ -11,6 +11,9 @@
 extern const char cmd_index_help[];
 int
 cmd_index(int argc, char **argv);
+extern const char cmd_bench_help[];
+int
+cmd_bench(int argc, char **argv);
 
 extern const char cmd_order_help[];
 int

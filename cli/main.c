@@ -17,6 +17,7 @@ struct command {
 
 static const struct command commands[] = {
     {"index", "make or check the index of a data set", cmd_index_help, cmd_index},
+    {"bench", "measure how fast a data set is read", cmd_bench_help, cmd_bench},
     {"order", "print which sample is read at which position", cmd_order_help, cmd_order},
 };
 

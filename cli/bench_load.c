@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The measured run. Time and processor time count from just before the loader is opened, since
+ * it reads from then on; opening the data set is reported apart. An epoch lasts from the end of
+ * the one before it to the moment its last batch has been given back, so the epochs add up to
+ * the whole. One thread; the signal handler only sets a flag and interrupts the loader.
+ */
+#include "bench_load.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <isa-l/crc.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "args.h"
+
+#define NS_PER_S UINT64_C(1000000000)
+#define TTY_PROGRESS_NS (NS_PER_S / 4)
+#define LINE_PROGRESS_NS (NS_PER_S * 10)
+
+/* What the handler sees. The loader is set before the handler and cleared after it is gone. */
+static stk_loader *_Atomic interruptible;
+static volatile sig_atomic_t interrupted;
+
+/* Where touched bytes end, so that the reading is not optimised away. */
+static volatile uint64_t sink;
+
+/* A point of the run from which a phase is measured. */
+struct mark {
+    uint64_t ns;
+    double cpu_seconds;
+    stk_engine_stats engine;
+};
+
+struct bench {
+    const char *command;
+    const struct bench_load_request *request;
+    struct bench_load_result *result;
+    stk_engine *engine;
+    stk_dataset *dataset;
+    stk_loader *loader;
+    struct mark began, epoch_began;
+    uint64_t samples, bytes, steps; /* so far */
+    uint64_t progress_ns;           /* when to say it next */
+    bool tty;
+};
+
+static uint64_t
+now_ns(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail for this clock */
+    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+static void
+on_sigint(int number)
+{
+    (void)number;
+    interrupted = 1;
+    stk_loader_interrupt(interruptible);
+}
+
+/* From here on SIGINT ends the run in order, a second one ends the process at once. */
+static int
+catch_sigint(struct bench *bench)
+{
+    struct sigaction action = {.sa_handler = on_sigint, .sa_flags = (int)SA_RESETHAND};
+
+    interruptible = bench->loader;
+    if (sigaction(SIGINT, &action, NULL) < 0)
+        return cli_error(bench->command, "cannot handle SIGINT: %s", strerrordesc_np(errno));
+    return CLI_OK;
+}
+
+static void
+release_sigint(void)
+{
+    struct sigaction action = {.sa_handler = SIG_DFL};
+
+    (void)sigaction(SIGINT, &action, NULL); /* arguments are good */
+    interruptible = NULL;
+}
+
+static int
+fail(const struct bench *bench, const char *what, int rc, const stk_error *err)
+{
+    return cli_error(bench->command, "%s: %s%s%s (%s)", what, err->path, err->path[0] ? ": " : "",
+                     err->message, stk_strerror(rc));
+}
+
+static void
+mark_now(const struct bench *bench, struct mark *mark)
+{
+    struct rusage use;
+
+    (void)getrusage(RUSAGE_SELF, &use); /* cannot fail for this process */
+    mark->cpu_seconds = (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+                        (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) * 1e-6;
+    mark->engine = (stk_engine_stats){STK_ENGINE_STATS_INIT};
+    (void)stk_engine_get_stats(bench->engine, &mark->engine); /* the size is right */
+    mark->ns = now_ns();
+}
+
+static uint64_t
+peak_rss_bytes(void)
+{
+    struct rusage use;
+
+    (void)getrusage(RUSAGE_SELF, &use); /* cannot fail for this process */
+    return (uint64_t)use.ru_maxrss * 1024;
+}
+
+/* Fills a phase that began at a mark and ends now. epoch: as for stk_loader_get_stats(). */
+static int
+end_phase(const struct bench *bench, const struct mark *began, const struct mark *ended,
+          uint64_t epoch, struct bench_phase *phase)
+{
+    int rc;
+
+    phase->seconds = (double)(ended->ns - began->ns) * 1e-9;
+    phase->cpu_seconds = ended->cpu_seconds - began->cpu_seconds;
+    phase->rss_bytes = peak_rss_bytes();
+    phase->engine = ended->engine;
+    phase->engine.reads -= began->engine.reads;
+    phase->engine.read_bytes -= began->engine.read_bytes;
+    phase->engine.submit_calls -= began->engine.submit_calls;
+    phase->engine.loop_wakeups -= began->engine.loop_wakeups;
+    phase->engine.io_errors -= began->engine.io_errors;
+    phase->engine.allocations -= began->engine.allocations;
+    phase->loader = (stk_loader_stats){STK_LOADER_STATS_INIT};
+    rc = stk_loader_get_stats(bench->loader, epoch, &phase->loader);
+    if (rc < 0)
+        return cli_error(bench->command, "no statistics of epoch %" PRIu64 ": %s", epoch,
+                         stk_strerror(rc));
+    return CLI_OK;
+}
+
+static void
+say_epoch(struct bench *bench, const struct bench_phase *phase)
+{
+    if (bench->request->quiet)
+        return;
+    (void)fprintf(stderr, "%sepoch %" PRIu64 ": %.2f s, %.0f samples/s, %.1f MB/s, stall %.2f %%\n",
+                  bench->tty ? "\r\033[K" : "", phase->loader.epoch, phase->seconds,
+                  (double)phase->loader.samples / phase->seconds,
+                  (double)phase->loader.bytes * 1e-6 / phase->seconds,
+                  (double)phase->loader.wait_ns * 1e-7 / phase->seconds);
+}
+
+static void
+say_progress(struct bench *bench, const stk_batch *batch)
+{
+    const uint64_t now = now_ns();
+    const double seconds = (double)(now - bench->began.ns) * 1e-9;
+
+    if (bench->request->quiet || now < bench->progress_ns)
+        return;
+    bench->progress_ns = now + (bench->tty ? TTY_PROGRESS_NS : LINE_PROGRESS_NS);
+    (void)fprintf(stderr,
+                  "%sepoch %" PRIu64 ", step %" PRIu64 ": %.0f samples/s, %.1f MB/s so far%s",
+                  bench->tty ? "\r\033[K" : "", batch->epoch, batch->epoch_step,
+                  (double)bench->samples / seconds, (double)bench->bytes * 1e-6 / seconds,
+                  bench->tty ? "" : "\n");
+    (void)fflush(stderr); /* nothing can be done about it */
+}
+
+/* Ends the epoch under way and begins the next one. */
+static int
+end_epoch(struct bench *bench, uint64_t epoch)
+{
+    struct bench_load_result *result = bench->result;
+    struct bench_phase *epochs;
+    struct mark now;
+    int rc;
+
+    mark_now(bench, &now);
+    epochs = realloc(result->epochs, (result->n_epochs + 1) * sizeof(*epochs));
+    if (!epochs)
+        return cli_error(bench->command, "no memory for the results");
+    result->epochs = epochs;
+    rc = end_phase(bench, &bench->epoch_began, &now, epoch, &epochs[result->n_epochs]);
+    if (rc != CLI_OK)
+        return rc;
+    say_epoch(bench, &epochs[result->n_epochs++]);
+    bench->epoch_began = now;
+    return CLI_OK;
+}
+
+/* Adds up all bytes, eight at a time. */
+static uint64_t
+touch(const void *bytes, uint64_t n_bytes)
+{
+    const unsigned char *at = bytes;
+    uint64_t sum = 0, word;
+
+    for (; n_bytes >= sizeof(word); n_bytes -= sizeof(word), at += sizeof(word)) {
+        memcpy(&word, at, sizeof(word));
+        sum += word;
+    }
+    while (n_bytes--)
+        sum += *at++;
+    return sum;
+}
+
+static void
+use_batch(struct bench *bench, const stk_batch *batch)
+{
+    bench->samples += batch->count;
+    for (uint32_t k = 0; k < batch->count; k++) {
+        bench->bytes += batch->n_bytes[k];
+        if (bench->request->touch)
+            sink += touch(batch->items[k], batch->n_bytes[k]);
+        if (bench->request->crc)
+            bench->result->crc =
+                crc32_gzip_refl(bench->result->crc, batch->items[k], batch->n_bytes[k]);
+    }
+}
+
+/* Plays the accelerator. SIGINT ends it early. */
+static void
+compute(const struct bench_load_request *request)
+{
+    const uint64_t due_ns = now_ns() + request->compute_us * 1000;
+    const struct timespec due = {.tv_sec = (time_t)(due_ns / NS_PER_S),
+                                 .tv_nsec = (long)(due_ns % NS_PER_S)};
+
+    if (!request->compute_us)
+        return;
+    if (!request->spin)
+        while (!interrupted && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL))
+            ;
+    else
+        while (!interrupted && now_ns() < due_ns)
+            ;
+}
+
+static int
+next_failed(const struct bench *bench, int rc)
+{
+    stk_error err;
+
+    if (stk_loader_last_error(bench->loader, &err) == 0)
+        return fail(bench, "no next batch", rc, &err);
+    return cli_error(bench->command, "no next batch: %s", stk_strerror(rc));
+}
+
+/* Takes batches to the end of the run, to the last step asked for, or to SIGINT. */
+static int
+take_batches(struct bench *bench)
+{
+    const uint64_t steps = bench->request->steps ? bench->request->steps : UINT64_MAX;
+    stk_batch batch = {0};
+    bool open_epoch = false;
+    int rc = CLI_OK;
+
+    while (rc == CLI_OK && !interrupted && bench->steps < steps) {
+        int got = stk_loader_next(bench->loader, &batch);
+
+        if (got == STK_END || got == -EINTR)
+            break;
+        if (got != STK_BATCH)
+            return next_failed(bench, got);
+        use_batch(bench, &batch);
+        compute(bench->request);
+        say_progress(bench, &batch);
+        (void)stk_loader_release(bench->loader, &batch); /* it is borrowed, as of just above */
+        bench->steps++;
+        open_epoch = !batch.last_of_epoch;
+        if (!open_epoch)
+            rc = end_epoch(bench, batch.epoch);
+    }
+    if (rc == CLI_OK && open_epoch)
+        rc = end_epoch(bench, batch.epoch);
+    return rc;
+}
+
+static int
+open_all(struct bench *bench)
+{
+    const struct bench_load_request *request = bench->request;
+    struct bench_load_result *result = bench->result;
+    stk_loader_opts opts = request->loader;
+    uint64_t began_ns;
+    stk_error err;
+    int rc;
+
+    rc = stk_engine_open(&bench->engine, &request->engine, &err);
+    if (rc < 0)
+        return fail(bench, "cannot start the engine", rc, &err);
+    began_ns = now_ns();
+    rc = stk_dataset_open(&bench->dataset, bench->engine, request->path, &request->dataset, &err);
+    if (rc < 0)
+        return fail(bench, "cannot open the data set", rc, &err);
+    result->index_seconds = (double)(now_ns() - began_ns) * 1e-9;
+    result->dataset = (stk_dataset_info){STK_DATASET_INFO_INIT};
+    (void)stk_dataset_get_info(bench->dataset, &result->dataset); /* the size is right */
+    result->io_method = stk_engine_io_method(bench->engine);
+    mark_now(bench, &bench->began);
+    bench->epoch_began = bench->began;
+    bench->progress_ns = bench->began.ns + (bench->tty ? TTY_PROGRESS_NS : LINE_PROGRESS_NS);
+    opts.order = &request->order;
+    rc = stk_loader_open(&bench->loader, bench->engine, bench->dataset, &opts, &err);
+    if (rc < 0)
+        return fail(bench, "cannot open the loader", rc, &err);
+    return CLI_OK;
+}
+
+int
+bench_load_run(const char *command, const struct bench_load_request *request,
+               struct bench_load_result *result)
+{
+    struct bench bench = {.command = command, .request = request, .result = result};
+    struct mark ended;
+    int rc;
+
+    *result = (struct bench_load_result){.io_method = ""};
+    bench.tty = isatty(STDERR_FILENO);
+    rc = open_all(&bench);
+    if (rc == CLI_OK)
+        rc = catch_sigint(&bench);
+    if (rc == CLI_OK) {
+        rc = take_batches(&bench);
+        mark_now(&bench, &ended);
+        if (rc == CLI_OK)
+            rc = end_phase(&bench, &bench.began, &ended, UINT64_MAX, &result->total);
+        release_sigint();
+    }
+    result->interrupted = interrupted;
+    stk_loader_close(bench.loader);
+    stk_dataset_close(bench.dataset);
+    stk_engine_close(bench.engine);
+    return rc;
+}
+
+void
+bench_load_free(struct bench_load_result *result)
+{
+    free(result->epochs);
+    result->epochs = NULL;
+    result->n_epochs = 0;
+}

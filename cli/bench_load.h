@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One measured run of a loader: what is asked for, what came out, and the run itself. */
+#ifndef CLI_BENCH_LOAD_H
+#define CLI_BENCH_LOAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <stoker/stoker.h>
+
+struct bench_load_request {
+    const char *path;
+    stk_engine_opts engine;
+    stk_dataset_opts dataset;
+    stk_loader_opts loader; /* its order is the next field */
+    stk_order_opts order;
+    uint64_t steps;      /* batches at most; 0: to the end of the run */
+    uint64_t compute_us; /* between two batches, as an accelerator would take */
+    bool spin;           /* compute_us burns a core instead of sleeping */
+    bool touch;          /* reads every byte of every batch */
+    bool crc;            /* makes a CRC-32 of all bytes in the order in which they come */
+    bool quiet;          /* no progress on stderr */
+};
+
+/* An epoch or the whole run. */
+struct bench_phase {
+    double seconds; /* of the clock on the wall, waiting and computing */
+    double cpu_seconds;
+    uint64_t rss_bytes; /* largest resident memory of the process so far */
+    stk_loader_stats loader;
+    stk_engine_stats engine; /* what was added in the phase */
+};
+
+struct bench_load_result {
+    stk_dataset_info dataset;
+    double index_seconds; /* that opening the data set took */
+    const char *io_method;
+    uint32_t crc; /* as zlib's crc32() of all bytes */
+    bool interrupted;
+    struct bench_phase total;
+    struct bench_phase *epochs; /* owned; freed with bench_load_free() */
+    size_t n_epochs;
+};
+
+/*
+ * Runs it: opens engine, data set and loader, takes all batches, closes. Progress goes to stderr.
+ * SIGINT ends it early. Returns CLI_OK (also when interrupted), or what the program should exit
+ * with after an error that has been said.
+ */
+int
+bench_load_run(const char *command, const struct bench_load_request *request,
+               struct bench_load_result *result);
+
+/* Frees what a result owns. */
+void
+bench_load_free(struct bench_load_result *result);
+
+#endif

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stoker bench: the command line of the measurements. So far there is one, "load". */
+#include <stdio.h>
+#include <string.h>
+
+#include "args.h"
+#include "bench_load.h"
+#include "bench_report.h"
+#include "cmd.h"
+
+#define EXIT_INTERRUPTED 130
+
+const char cmd_bench_help[] =
+    "Usage: stoker bench load DATASET [OPTION...]\n"
+    "\n"
+    "Reads a data set as a training job would and says how fast it came, from where, and how\n"
+    "long the job would have waited. SIGINT ends it early; what was measured is reported.\n"
+    "\n"
+    "Run\n"
+    "  --batch B           samples of a batch; default 64\n"
+    "  --epochs E          default 1; 0: on and on, with --steps\n"
+    "  --steps N           at most so many batches\n"
+    "  --compute-us N      sleep so long after each batch, as an accelerator computes\n"
+    "  --spin              burn a core instead of sleeping\n"
+    "  --touch             read every byte of every batch\n"
+    "  --crc               make a CRC-32 of all bytes, in order\n"
+    "  --json              print one JSON object\n"
+    "  --quiet             no progress on standard error\n"
+    "\n"
+    "Order\n"
+    "  --order KIND        torch (default), keyed or sequential; also --kind\n"
+    "  --seed S            default 0\n"
+    "  --world W --rank R  default 1 and 0\n"
+    "  --drop-last         leave out the incomplete last batch of an epoch\n"
+    "\n"
+    "Loader\n"
+    "  --policy P          next-use (default), lru, pin or none\n"
+    "  --layout L          raw or fixed; default: fixed where all samples have one size\n"
+    "  --ram-bytes N       of the RAM tier; default: what the data set needs and is free\n"
+    "  --staging-bytes N   memory for batches ahead\n"
+    "  --staging-batches N batches ahead at most\n"
+    "  --horizon E         with --epochs 0: epochs looked ahead\n"
+    "  --retries N         of a read that failed\n"
+    "  --bad-sample WHAT   fail (default) or replace\n"
+    "\n"
+    "Engine\n"
+    "  --tier T            ram:SIZE; may be given several times\n"
+    "  --io-method M       auto (default), uring or sync\n"
+    "  --buffered          no direct I/O\n"
+    "  --queue-depth N     reads in flight\n"
+    "  --workers N         threads that decode and copy\n"
+    "  --io-threads N      threads that read, with sync\n"
+    "  --max-open-files N\n"
+    "  --cache-dir DIR     for indexes of read-only data sets\n"
+    "  --shape SPEC        emulate slow storage: \"rbps=40M riops=4000 rlat=500us\"\n"
+    "\n"
+    "Data set\n"
+    "  --format F          class-folder, folder, record, npy, idx or window; default: recognised\n"
+    "  --header-bytes N --record-bytes N                    record, window\n"
+    "  --token-bytes N --window-tokens N --stride-tokens N  window\n"
+    "  --labels FILE       record, npy, idx\n"
+    "  --extensions LIST   folders: accepted endings, separated by blanks; * for all\n"
+    "  --index FILE        where the index is\n"
+    "  --rebuild           make the index anew\n";
+
+static const struct cli_choice orders[] = {
+    {"sequential", STK_ORDER_SEQUENTIAL},
+    {"torch", STK_ORDER_TORCH},
+    {"keyed", STK_ORDER_KEYED},
+    {NULL, 0},
+};
+static const struct cli_choice policies[] = {
+    {"none", STK_POLICY_NONE},
+    {"pin", STK_POLICY_PIN},
+    {"lru", STK_POLICY_LRU},
+    {"next-use", STK_POLICY_NEXT_USE},
+    {NULL, 0},
+};
+static const struct cli_choice layouts[] = {
+    {"raw", STK_LAYOUT_RAW},
+    {"fixed", STK_LAYOUT_FIXED},
+    {NULL, 0},
+};
+static const struct cli_choice bad_samples[] = {
+    {"fail", STK_BAD_FAIL},
+    {"replace", STK_BAD_REPLACE},
+    {NULL, 0},
+};
+static const struct cli_choice formats[] = {
+    {"class-folder", STK_FORMAT_CLASS_FOLDER},
+    {"folder", STK_FORMAT_FOLDER},
+    {"record", STK_FORMAT_RECORD},
+    {"npy", STK_FORMAT_NPY},
+    {"idx", STK_FORMAT_IDX},
+    {"window", STK_FORMAT_WINDOW},
+    {NULL, 0},
+};
+
+/* Options whose field in the library is narrower, before they are put there. */
+struct parsed {
+    struct cli_texts tiers;
+    char tiers_joined[1024];
+    uint64_t batch, epochs, horizon, staging_batches, retries;
+    uint64_t world, rank;
+    uint64_t queue_depth, workers, io_threads, max_open_files;
+    uint64_t token_bytes;
+    bool drop_last, buffered, rebuild, json;
+};
+
+/* The library checks ranges and says what they are; here a value must only fit its field. */
+static int
+parse(struct bench_load_request *r, struct parsed *p, int argc, char **argv, const char **path)
+{
+    const uint64_t max = UINT32_MAX;
+    const struct cli_option options[] = {
+        {"batch", CLI_U64, &p->batch, 0, max, NULL, NULL},
+        {"epochs", CLI_U64, &p->epochs, 0, 0, NULL, NULL},
+        {"steps", CLI_U64, &r->steps, 1, 0, NULL, NULL},
+        {"compute-us", CLI_U64, &r->compute_us, 0, UINT64_C(1) << 40, NULL, NULL},
+        {"spin", CLI_FLAG, &r->spin, 0, 0, NULL, NULL},
+        {"touch", CLI_FLAG, &r->touch, 0, 0, NULL, NULL},
+        {"crc", CLI_FLAG, &r->crc, 0, 0, NULL, NULL},
+        {"json", CLI_FLAG, &p->json, 0, 0, NULL, NULL},
+        {"quiet", CLI_FLAG, &r->quiet, 0, 0, NULL, NULL},
+        {"order", CLI_CHOICE, &r->order.kind, 0, 0, orders, NULL},
+        {"kind", CLI_CHOICE, &r->order.kind, 0, 0, orders, NULL},
+        {"seed", CLI_I64, &r->order.seed, 0, 0, NULL, NULL},
+        {"world", CLI_U64, &p->world, 1, max, NULL, NULL},
+        {"rank", CLI_U64, &p->rank, 0, max, NULL, NULL},
+        {"drop-last", CLI_FLAG, &p->drop_last, 0, 0, NULL, NULL},
+        {"policy", CLI_CHOICE, &r->loader.policy, 0, 0, policies, NULL},
+        {"layout", CLI_CHOICE, &r->loader.layout, 0, 0, layouts, NULL},
+        {"ram-bytes", CLI_SIZE, &r->loader.ram_bytes, 0, 0, NULL, NULL},
+        {"staging-bytes", CLI_SIZE, &r->loader.staging_bytes, 0, 0, NULL, NULL},
+        {"staging-batches", CLI_U64, &p->staging_batches, 0, max, NULL, NULL},
+        {"horizon", CLI_U64, &p->horizon, 0, max, NULL, NULL},
+        {"retries", CLI_U64, &p->retries, 0, max, NULL, NULL},
+        {"bad-sample", CLI_CHOICE, &r->loader.bad_sample, 0, 0, bad_samples, NULL},
+        {"tier", CLI_TEXTS, &p->tiers, 0, 0, NULL, NULL},
+        {"io-method", CLI_TEXT, &r->engine.io_method, 0, 0, NULL, NULL},
+        {"buffered", CLI_FLAG, &p->buffered, 0, 0, NULL, NULL},
+        {"queue-depth", CLI_U64, &p->queue_depth, 0, max, NULL, NULL},
+        {"workers", CLI_U64, &p->workers, 0, max, NULL, NULL},
+        {"io-threads", CLI_U64, &p->io_threads, 0, max, NULL, NULL},
+        {"max-open-files", CLI_U64, &p->max_open_files, 0, max, NULL, NULL},
+        {"cache-dir", CLI_TEXT, &r->engine.cache_dir, 0, 0, NULL, NULL},
+        {"shape", CLI_TEXT, &r->engine.shape, 0, 0, NULL, NULL},
+        {"format", CLI_CHOICE, &r->dataset.format, 0, 0, formats, NULL},
+        {"header-bytes", CLI_SIZE, &r->dataset.header_bytes, 0, 0, NULL, NULL},
+        {"record-bytes", CLI_SIZE, &r->dataset.record_bytes, 0, 0, NULL, NULL},
+        {"token-bytes", CLI_U64, &p->token_bytes, 0, max, NULL, NULL},
+        {"window-tokens", CLI_U64, &r->dataset.window_tokens, 0, 0, NULL, NULL},
+        {"stride-tokens", CLI_U64, &r->dataset.stride_tokens, 0, 0, NULL, NULL},
+        {"labels", CLI_TEXT, &r->dataset.labels_path, 0, 0, NULL, NULL},
+        {"extensions", CLI_TEXT, &r->dataset.extensions, 0, 0, NULL, NULL},
+        {"index", CLI_TEXT, &r->dataset.index_path, 0, 0, NULL, NULL},
+        {"rebuild", CLI_FLAG, &p->rebuild, 0, 0, NULL, NULL},
+    };
+
+    return cli_parse(argc, argv, options, sizeof(options) / sizeof(options[0]), path, 1);
+}
+
+/* Joins all --tier with blanks. Returns whether they fit. */
+static bool
+join_tiers(struct parsed *p)
+{
+    size_t used = 0;
+
+    for (size_t k = 0; k < p->tiers.count; k++) {
+        const int n = snprintf(p->tiers_joined + used, sizeof(p->tiers_joined) - used, "%s%s",
+                               k ? " " : "", p->tiers.items[k]);
+
+        if (n < 0 || (size_t)n >= sizeof(p->tiers_joined) - used)
+            return false;
+        used += (size_t)n;
+    }
+    return true;
+}
+
+static void
+fill_request(struct bench_load_request *r, struct parsed *p)
+{
+    r->loader.batch_size = (uint32_t)p->batch;
+    r->loader.epochs = p->epochs;
+    r->loader.horizon_epochs = (uint32_t)p->horizon;
+    r->loader.staging_batches = (uint32_t)p->staging_batches;
+    r->loader.retries = p->retries ? (uint32_t)p->retries : STK_NONE;
+    r->loader.drop_last = p->drop_last;
+    r->order.world = (uint32_t)p->world;
+    r->order.rank = (uint32_t)p->rank;
+    r->order.drop_uneven = p->drop_last;
+    r->engine.tiers = p->tiers.count ? p->tiers_joined : NULL;
+    r->engine.buffered = p->buffered;
+    r->engine.queue_depth = (uint32_t)p->queue_depth;
+    r->engine.workers = (uint32_t)p->workers;
+    r->engine.io_threads = (uint32_t)p->io_threads;
+    r->engine.max_open_files = (uint32_t)p->max_open_files;
+    r->dataset.token_bytes = (uint32_t)p->token_bytes;
+    r->dataset.rebuild = p->rebuild;
+}
+
+static int
+bench_load(int argc, char **argv)
+{
+    struct parsed p = {.batch = 64, .epochs = 1, .retries = 1, .world = 1};
+    struct bench_load_request request = {.engine = {STK_ENGINE_OPTS_INIT},
+                                         .dataset = {STK_DATASET_OPTS_INIT},
+                                         .loader = {STK_LOADER_OPTS_INIT},
+                                         .order = {STK_ORDER_OPTS_INIT}};
+    struct bench_load_result result;
+    int n_words = parse(&request, &p, argc, argv, &request.path);
+    int rc;
+
+    if (n_words < 0)
+        return CLI_USAGE;
+    if (n_words == 0)
+        return cli_usage_error(argv[0], "a DATASET is missing");
+    if (!p.epochs && !request.steps)
+        return cli_usage_error(argv[0], "--epochs 0 never ends; it needs --steps");
+    if (!join_tiers(&p))
+        return cli_usage_error(argv[0], "--tier: too long");
+    fill_request(&request, &p);
+    rc = bench_load_run(argv[0], &request, &result);
+    if (rc == CLI_OK && p.json)
+        rc = bench_report_json(argv[0], &request, &result);
+    else if (rc == CLI_OK)
+        rc = bench_report_text(argv[0], &request, &result);
+    if (rc == CLI_OK && result.interrupted)
+        rc = EXIT_INTERRUPTED;
+    bench_load_free(&result);
+    return rc;
+}
+
+int
+cmd_bench(int argc, char **argv)
+{
+    static char name[] = "bench load"; /* what messages begin with */
+
+    if (argc < 2 || strcmp(argv[1], "load") != 0)
+        return cli_usage_error(argv[0], "what is to be measured? There is: load");
+    argv[1] = name;
+    return bench_load(argc - 1, argv + 1);
+}

@@ -1,0 +1,49 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Trains one network three times on Fashion-MNIST from emulated slow shared storage and compares.
+#
+#     examples/demo.sh [BUILD_DIR [WORK_DIR]]          what "make demo" runs after the build
+#
+# FASHION_MNIST says where the four .gz files of the data set are, DEMO_EPOCHS how long to train.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+build=${1:-"$here/../build"}
+work=${2:-"$here/../.demo"}
+source=${FASHION_MNIST:-/usr/share/datasets/fashion-mnist}
+epochs=${DEMO_EPOCHS:-5}
+shape='rbps=40M riops=4000 rlat=500us'
+
+train() { # NAME TITLE OPTION...
+    name=$1
+    printf '\n%s\n' "$2"
+    shift 2
+    "$build/examples/train_fashion" --data "$work/data" --epochs "$epochs" --shape "$shape" \
+        --json "$work/$name.json" "$@"
+}
+
+if [ ! -x "$build/examples/train_fashion" ] || [ ! -x "$build/examples/fashion_layout" ]; then
+    echo "demo: $build/examples has no train_fashion or fashion_layout: build first (zlib is needed)" >&2
+    exit 1
+fi
+if [ ! -f "$source/train-images-idx3-ubyte.gz" ]; then
+    echo "demo: no Fashion-MNIST in $source: apt install dataset-fashion-mnist" >&2
+    exit 1
+fi
+
+mkdir -p "$work"
+echo "Fashion-MNIST, laid out as 60,000 single image files:"
+"$build/examples/fashion_layout" "$source" "$work/data"
+echo
+echo "The origin is slowed down to what one process may get of a busy shared file system:"
+echo "40 MB/s, 4,000 operations a second, half a millisecond each. A stall is time in which"
+echo "training waits for data."
+
+train double "(a) Plain double buffering: the next batch is read while one is used." \
+    --policy none --staging-batches 2
+train held "(b) The set held in RAM, read ahead as far as it is known what comes next." \
+    --policy next-use --tiers ram:64M
+train half "(c) RAM for half of the set, kept is what is used again soonest." \
+    --policy next-use --tiers ram:23910000
+echo
+exec python3 "$here/demo_report.py" "$work/double.json" "$work/held.json" "$work/half.json"

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Trains a small network on Fashion-MNIST through Stoker: 60,000 single image files of a class
+ * folder for training, and 10,000 images of one IDX file for validation. Both loaders share one
+ * engine and take turns.
+ *
+ *     fashion_layout /usr/share/datasets/fashion-mnist DIR      makes DIR
+ *     train_fashion --data DIR --tiers ram:64M --shape "rbps=40M riops=4000"
+ *
+ * What matters of the library is in open_all(), train_epoch() and close_all().
+ */
+#include <stoker/stoker.h>
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "mlp.h"
+#include "train_options.h"
+
+#define LEARNING_RATE 0.02F
+#define LEARNING_RATE_DECAY 0.75F /* from one epoch to the next */
+
+/* One epoch as it was seen from outside the library, and what the library says of it. */
+struct epoch {
+    double seconds; /* of training, without the validation */
+    double stall_seconds;
+    double loss;
+    double accuracy;
+    stk_loader_stats stats;
+};
+
+struct run {
+    struct train_options options;
+    stk_engine *engine;
+    stk_dataset *train_data, *test_data;
+    stk_loader *train, *test;
+    uint64_t train_bytes, test_bytes; /* of one stored sample; the pixels are the last of them */
+    uint64_t test_samples;
+    const uint8_t *images[MLP_BATCH_MAX]; /* where the pixels of the current batch lie */
+    struct mlp *net;
+    struct epoch epochs[TRAIN_EPOCHS_MAX];
+    stk_loader_stats total;
+};
+
+static double
+now_seconds(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail for this clock */
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static int
+complain(const char *what, int rc, const stk_error *err)
+{
+    fprintf(stderr, "train_fashion: %s: %s (%s)%s%s\n", what, err->message, stk_strerror(rc),
+            err->path[0] ? ": " : "", err->path);
+    return rc;
+}
+
+/* Opens the data set at data/name and checks that its samples end in an image of 28 x 28. */
+static int
+open_data(struct run *run, const char *name, const stk_dataset_opts *opts, stk_dataset **ret_data,
+          stk_dataset_info *info)
+{
+    char path[1024];
+    stk_error err;
+    int rc;
+
+    snprintf(path, sizeof(path), "%s/%s", run->options.data, name);
+    rc = stk_dataset_open(ret_data, run->engine, path, opts, &err);
+    if (rc < 0)
+        return complain("cannot open the data set", rc, &err);
+    rc = stk_dataset_get_info(*ret_data, info);
+    if (rc == 0 && info->record_bytes < MLP_PIXELS) {
+        fprintf(stderr, "train_fashion: %s: samples are not images of 28 x 28\n", path);
+        rc = -EINVAL;
+    }
+    return rc;
+}
+
+static int
+open_datasets(struct run *run)
+{
+    char labels[1024];
+    stk_dataset_info train = {STK_DATASET_INFO_INIT};
+    stk_dataset_info test = {STK_DATASET_INFO_INIT};
+    int rc;
+
+    rc = open_data(run, "train", NULL, &run->train_data, &train);
+    if (rc < 0)
+        return rc;
+    snprintf(labels, sizeof(labels), "%s/test-labels.idx1-ubyte", run->options.data);
+    rc = open_data(
+        run, "test-images.idx3-ubyte",
+        &(stk_dataset_opts){STK_DATASET_OPTS_INIT, .format = STK_FORMAT_IDX, .labels_path = labels},
+        &run->test_data, &test);
+    if (rc < 0)
+        return rc;
+    if (train.classes != MLP_CLASSES) {
+        fprintf(stderr, "train_fashion: %u classes instead of 10\n", train.classes);
+        return -EINVAL;
+    }
+    run->train_bytes = train.record_bytes;
+    run->test_bytes = test.record_bytes;
+    run->test_samples = test.samples;
+    return 0;
+}
+
+static int
+open_all(struct run *run)
+{
+    const struct train_options *o = &run->options;
+    stk_order_opts shuffled = {STK_ORDER_OPTS_INIT, .kind = STK_ORDER_TORCH, .seed = o->seed};
+    stk_order_opts in_order = {STK_ORDER_OPTS_INIT, .kind = STK_ORDER_SEQUENTIAL};
+    stk_loader_opts opts = {STK_LOADER_OPTS_INIT, .batch_size = o->batch, .epochs = o->epochs,
+                            .policy = o->policy, .staging_batches = o->staging_batches};
+    stk_error err;
+    int rc;
+
+    rc = stk_engine_open(&run->engine,
+                         &(stk_engine_opts){STK_ENGINE_OPTS_INIT, .tiers = o->tiers,
+                                            .shape = o->shape, .io_method = o->io_method},
+                         &err);
+    if (rc < 0)
+        return complain("cannot start the engine", rc, &err);
+    rc = open_datasets(run);
+    if (rc < 0)
+        return rc;
+    opts.order = &shuffled;
+    rc = stk_loader_open(&run->train, run->engine, run->train_data, &opts, &err);
+    if (rc < 0)
+        return complain("cannot open the loader for training", rc, &err);
+    opts.order = &in_order;
+    rc = stk_loader_open(&run->test, run->engine, run->test_data, &opts, &err);
+    if (rc < 0)
+        return complain("cannot open the loader for validation", rc, &err);
+    return 0;
+}
+
+static void
+close_all(struct run *run)
+{
+    stk_loader_close(run->test);
+    stk_loader_close(run->train);
+    stk_dataset_close(run->test_data);
+    stk_dataset_close(run->train_data);
+    stk_engine_close(run->engine);
+}
+
+/* Finds the pixels of a batch's samples: the last bytes of each, behind a header if any. */
+static void
+find_images(struct run *run, const stk_batch *batch)
+{
+    for (uint32_t s = 0; s < batch->count; s++)
+        run->images[s] = (const uint8_t *)batch->items[s] + (batch->n_bytes[s] - MLP_PIXELS);
+}
+
+static int
+next_failed(stk_loader *loader, int rc)
+{
+    stk_error err;
+
+    if (stk_loader_last_error(loader, &err) == 0)
+        return complain("no next batch", rc, &err);
+    fprintf(stderr, "train_fashion: no next batch: %s\n", rc ? stk_strerror(rc) : "end too early");
+    return rc < 0 ? rc : -EIO;
+}
+
+static int
+train_epoch(struct run *run, struct epoch *epoch, float rate)
+{
+    const double began = now_seconds();
+    uint64_t samples = 0;
+    stk_batch batch;
+    int rc;
+
+    do {
+        const double asked = now_seconds();
+
+        rc = stk_loader_next(run->train, &batch);
+        if (rc != STK_BATCH)
+            return next_failed(run->train, rc);
+        epoch->stall_seconds += now_seconds() - asked;
+        find_images(run, &batch);
+        epoch->loss += mlp_train(run->net, run->images, batch.labels, batch.count, rate);
+        samples += batch.count;
+        (void)stk_loader_release(run->train, &batch); /* it is borrowed, as of just above */
+    } while (!batch.last_of_epoch);
+    epoch->seconds = now_seconds() - began;
+    epoch->loss /= (double)samples;
+    return 0;
+}
+
+static int
+validate(struct run *run, struct epoch *epoch)
+{
+    uint64_t right = 0;
+    stk_batch batch;
+    int rc;
+
+    do {
+        rc = stk_loader_next(run->test, &batch);
+        if (rc != STK_BATCH)
+            return next_failed(run->test, rc);
+        find_images(run, &batch);
+        right += mlp_count_right(run->net, run->images, batch.labels, batch.count);
+        (void)stk_loader_release(run->test, &batch); /* it is borrowed, as of just above */
+    } while (!batch.last_of_epoch);
+    epoch->accuracy = (double)right / (double)run->test_samples;
+    return 0;
+}
+
+static void
+print_head(const struct run *run)
+{
+    const struct train_options *o = &run->options;
+
+    printf("origin %s, tiers %s, I/O by %s\n", o->shape ? o->shape : "as fast as it is",
+           o->tiers && o->tiers[0] ? o->tiers : "none", stk_engine_io_method(run->engine));
+    printf("epoch  seconds  stall %%   from RAM %%  from origin %%  origin MB  bound MB  accuracy "
+           "%%\n");
+}
+
+static void
+print_epoch(const struct epoch *epoch, uint32_t number)
+{
+    const stk_loader_stats *stats = &epoch->stats;
+    const double samples = stats->samples ? (double)stats->samples : 1.0;
+
+    printf("%5u  %7.2f  %7.2f  %11.2f  %13.2f  %9.2f  %8.2f  %10.2f\n", number, epoch->seconds,
+           100 * epoch->stall_seconds / epoch->seconds,
+           100 * (double)stats->tier_samples[STK_TIER_RAM] / samples,
+           100 * (double)stats->tier_samples[STK_TIER_ORIGIN] / samples,
+           (double)stats->origin_bytes * 1e-6, (double)stats->bound_bytes * 1e-6,
+           100 * epoch->accuracy);
+    fflush(stdout);
+}
+
+static int
+train_all(struct run *run)
+{
+    float rate = LEARNING_RATE;
+    int rc;
+
+    for (uint32_t e = 0; e < run->options.epochs; e++) {
+        struct epoch *epoch = &run->epochs[e];
+
+        rc = train_epoch(run, epoch, rate);
+        if (rc == 0)
+            rc = validate(run, epoch);
+        epoch->stats.size = sizeof(epoch->stats);
+        if (rc == 0)
+            rc = stk_loader_get_stats(run->train, e, &epoch->stats);
+        if (rc < 0)
+            return rc;
+        print_epoch(epoch, e + 1);
+        rate *= LEARNING_RATE_DECAY;
+    }
+    run->total.size = sizeof(run->total);
+    rc = stk_loader_get_stats(run->train, UINT64_MAX, &run->total);
+    printf("weights %016" PRIx64 ", read from the origin %" PRIu64 " bytes, bound %" PRIu64 "\n",
+           mlp_checksum(run->net), run->total.origin_bytes, run->total.bound_bytes);
+    return rc;
+}
+
+static int
+write_json(const struct run *run)
+{
+    FILE *f = fopen(run->options.json, "w");
+
+    if (!f) {
+        perror(run->options.json);
+        return -errno;
+    }
+    fprintf(f, "{\"weights\": \"%016" PRIx64 "\", \"sample_bytes\": %" PRIu64,
+            mlp_checksum(run->net), run->train_bytes);
+    fprintf(f, ", \"origin_bytes\": %" PRIu64 ", \"bound_bytes\": %" PRIu64 ", \"epochs\": [",
+            run->total.origin_bytes, run->total.bound_bytes);
+    for (uint32_t e = 0; e < run->options.epochs; e++) {
+        const struct epoch *epoch = &run->epochs[e];
+
+        fprintf(f, "%s\n  {\"seconds\": %.6f, \"stall_seconds\": %.6f, \"loss\": %.6f",
+                e ? "," : "", epoch->seconds, epoch->stall_seconds, epoch->loss);
+        fprintf(f, ", \"accuracy\": %.4f, \"ram_samples\": %" PRIu64, epoch->accuracy,
+                epoch->stats.tier_samples[STK_TIER_RAM]);
+        fprintf(f, ", \"origin_samples\": %" PRIu64 ", \"origin_bytes\": %" PRIu64 "}",
+                epoch->stats.tier_samples[STK_TIER_ORIGIN], epoch->stats.origin_bytes);
+    }
+    fprintf(f, "\n]}\n");
+    if (ferror(f) | fclose(f)) {
+        fprintf(stderr, "train_fashion: %s cannot be written\n", run->options.json);
+        return -EIO;
+    }
+    return 0;
+}
+
+int
+main(int argc, char **argv)
+{
+    static struct run run; /* zeroed */
+    int rc;
+
+    if (train_options_parse(&run.options, argc, argv) < 0)
+        return 2;
+    run.net = mlp_new(run.options.seed);
+    if (!run.net) {
+        fprintf(stderr, "train_fashion: no memory\n");
+        return 1;
+    }
+    rc = open_all(&run);
+    if (rc == 0) {
+        print_head(&run);
+        rc = train_all(&run);
+    }
+    close_all(&run);
+    if (rc == 0 && run.options.json)
+        rc = write_json(&run);
+    mlp_free(run.net);
+    return rc < 0 ? 1 : 0;
+}
