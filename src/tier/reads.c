@@ -161,8 +161,7 @@ lose_piece(struct sti_fetcher *fetcher, const struct sti_piece *piece, int code)
         struct sti_waiter waiting = fetcher->waiters[waiter];
 
         sti_fetcher_free_waiter(fetcher, waiter);
-        if (fetcher->opts.item_bytes > 0)
-            fetcher->raw_bytes -= piece->length;
+        sti_fetcher_discount(fetcher, waiting.record, waiting.item);
         sti_fetcher_fail(fetcher, waiting.record, waiting.item, &bad);
         waiter = waiting.next;
     }
@@ -304,19 +303,13 @@ give_back_read(struct sti_fetcher *fetcher, struct sti_read *read)
 
 bool
 sti_fetcher_read(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
-                 uint64_t sample)
+                 uint64_t sample, const struct sti_extent *extent)
 {
-    struct sti_extent extent;
-    int rc = sti_dataset_extent(fetcher->opts.dataset, sample, &extent);
+    struct sti_read *read = find_read(fetcher, extent);
 
-    if (rc < 0) {
-        sti_fetcher_fail(fetcher, record, item, &(struct sti_bad){.sample = sample, .code = rc});
-        return true;
-    }
-    struct sti_read *read = find_read(fetcher, &extent);
     if (!read)
         return false;
-    uint64_t address = sti_fetcher_make_room(fetcher, extent.length, read->is_in_place);
+    uint64_t address = sti_fetcher_make_room(fetcher, extent->length, read->is_in_place);
     uint32_t waiter =
         address != STI_STORE_NONE ? sti_fetcher_new_waiter(fetcher, record, item) : STI_NO_WAITER;
     struct sti_entry *entry =
@@ -325,12 +318,12 @@ sti_fetcher_read(struct sti_fetcher *fetcher, struct sti_record *record, uint32_
         if (waiter != STI_NO_WAITER)
             sti_fetcher_free_waiter(fetcher, waiter);
         if (address != STI_STORE_NONE)
-            sti_store_put(fetcher->store, address, extent.length);
+            sti_store_put(fetcher->store, address, extent->length);
         give_back_read(fetcher, read);
         return false;
     }
     read->pieces[read->n_pieces++] = (struct sti_piece){
-        .sample = sample, .address = address, .offset = extent.offset, .length = extent.length};
+        .sample = sample, .address = address, .offset = extent->offset, .length = extent->length};
     entry->address = address;
     entry->state = STI_SAMPLE_READING;
     entry->kept = STI_KEPT_NOT;
