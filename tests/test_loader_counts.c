@@ -19,7 +19,7 @@
 
 #include "loader_util.h"
 
-#define N 400
+#define N 160
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define IS_SANITIZED true
@@ -239,14 +239,15 @@ rss_bytes(void)
 static int
 read_ten_million(const char *data_path, const char *method)
 {
-    enum { RAM_MIB = 16, STAGING_MIB = 8, STEPS = 3000 };
+    enum { RAM_MIB = 16, STAGING_MIB = 8, STEPS = 1000 };
     const stk_engine_opts engine_opts = {STK_ENGINE_OPTS_INIT, .io_method = method,
                                          .tiers = "ram:16M", .workers = 2};
     const stk_dataset_opts set_opts = {STK_DATASET_OPTS_INIT, .format = STK_FORMAT_RECORD,
                                        .record_bytes = TINY_BYTES};
     const stk_order_opts order = {STK_ORDER_OPTS_INIT, .seed = 1};
     const stk_loader_opts opts = {STK_LOADER_OPTS_INIT,
-                                  .batch_size = 256,
+                                  .batch_size = 64,
+                                  .staging_batches = 100,
                                   .epochs = 2,
                                   .ram_bytes = RAM_MIB * MIB,
                                   .staging_bytes = STAGING_MIB * MIB,

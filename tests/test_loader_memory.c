@@ -172,7 +172,7 @@ a_loader_without_memory_says_so_or_goes_on(void **state)
 {
     (void)state;
     for (const char *const *method = methods(); *method; method++)
-        for (uint32_t round = 0; round < 15; round++) {
+        for (uint32_t round = 0; round < 9; round++) {
             const stk_engine_opts engine_opts = ENGINE_OPTS(*method);
             stk_engine *engine = engine_open_by(&engine_opts);
             stk_dataset *dataset = dataset_open(engine, &files);
@@ -181,11 +181,11 @@ a_loader_without_memory_says_so_or_goes_on(void **state)
             uint32_t descriptors = entries_of("/proc/self/fd");
             uint32_t n_good = 0;
 
-            if (round >= 12) {
+            if (round >= 6) {
                 opts.decode = copy_some;
                 opts.item_bytes = 100;
             }
-            for (uint64_t at = 1; n_good < 16; at++) {
+            for (uint64_t at = 1; n_good < 8; at++) {
                 if (run_failing(engine, dataset, &opts, at))
                     n_good++;
                 assert_int_equal(entries_of("/proc/self/fd"), descriptors);
