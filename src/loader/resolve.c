@@ -176,7 +176,8 @@ resolve_staging(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *as
      * than one permutation, again where two of them meet. */
     if (fetcher->order.replacement || fetcher->order.kind == STK_ORDER_LIST ||
         fetcher->order.num_samples > sti_dataset_count(dataset) ||
-        fetcher->batch_size > sti_dataset_count(dataset))
+        fetcher->batch_size > sti_dataset_count(dataset) ||
+        largest_bytes > fetcher->batch_size * max_bytes) /* the index rounds up */
         largest_bytes = fetcher->batch_size * max_bytes;
     if (fetcher->item_bytes > 0)
         largest_bytes = fetcher->batch_size * fetcher->item_bytes;

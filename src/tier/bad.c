@@ -53,6 +53,7 @@ sti_fetcher_fail(struct sti_fetcher *fetcher, struct sti_record *record, uint32_
     uint64_t substitute = (bad->sample + 1) % n;
     note(fetcher, record, bad, substitute);
     record->states[item] = STI_ITEM_WAITING;
+    record->next_use[item] = STI_POSITION_OF_ANOTHER;
     fetcher->waiters[waiter].sample = substitute;
     fetcher->waiters[waiter].next = fetcher->redo;
     fetcher->redo = waiter;

@@ -259,8 +259,9 @@ say_if_idle(struct sti_fetcher *fetcher)
                          is_drained && fetcher->cut == STI_CUT_NOT_YET && is_list);
 }
 
-static void
-walk(struct sti_fetcher *fetcher)
+/* Goes on as far as possible; true when copying has made room since it had to stop. */
+static bool
+walk_on(struct sti_fetcher *fetcher)
 {
     fetcher->cut = STI_CUT_BATCH; /* until the walk comes to where there is none */
     if (sti_fetcher_redo(fetcher)) {
@@ -269,15 +270,22 @@ walk(struct sti_fetcher *fetcher)
                 sti_fetcher_decode_start(fetcher);
             sti_staging_publish(&fetcher->staging);
         }
-        /* Samples known to be bad were met on the way; nothing else would come back to them. */
-        if (!sti_fetcher_redo(fetcher))
-            sti_staging_want_returns(&fetcher->staging);
-    } else {
-        sti_staging_want_returns(&fetcher->staging);
     }
+    /* Samples known to be bad were met on the way; nothing else would come back to them. */
+    if (!sti_fetcher_redo(fetcher))
+        sti_staging_want_returns(&fetcher->staging);
     sti_fetcher_submit_growing(fetcher);
+    uint64_t held_bytes = fetcher->raw_bytes;
     sti_fetcher_decode_start(fetcher);
     sti_staging_publish(&fetcher->staging);
+    return fetcher->raw_bytes < held_bytes;
+}
+
+static void
+walk(struct sti_fetcher *fetcher)
+{
+    while (walk_on(fetcher))
+        ;
     say_if_idle(fetcher);
 }
 

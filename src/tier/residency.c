@@ -174,7 +174,7 @@ sti_fetcher_unpin(struct sti_fetcher *fetcher, const struct sti_record *record, 
     assert(entry->pins > 0);
     if (--entry->pins > 0 || entry->state != STI_SAMPLE_PRESENT)
         return;
-    if (fetcher->opts.policy != STK_POLICY_NEXT_USE)
+    if (fetcher->opts.policy != STK_POLICY_NEXT_USE || next_use == STI_POSITION_OF_ANOTHER)
         next_use = STI_POSITION_UNKNOWN;
     else if (next_use == STI_POSITION_UNKNOWN || next_use < fetcher->position)
         next_use = sti_fetcher_next_use(fetcher, record->cut.first_position + item);

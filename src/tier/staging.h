@@ -69,6 +69,8 @@ struct sti_record {
 
 #define STI_POSITION_UNKNOWN UINT64_MAX
 #define STI_POSITION_NEVER (UINT64_MAX - 1)
+/* Of an item whose sample stands in for another: its position says nothing about it. */
+#define STI_POSITION_OF_ANOTHER (UINT64_MAX - 2)
 
 struct sti_record_list {
     struct sti_record *first;
