@@ -306,6 +306,13 @@ release_due(struct sti_aio *aio)
         make_ready(aio, delayed_pop(aio));
 }
 
+void
+sti_aio_hurry(struct sti_aio *aio)
+{
+    while (aio->n_delayed > 0)
+        make_ready(aio, delayed_pop(aio));
+}
+
 /* How long the owner may sleep, given what is held back by the emulated device. */
 static uint64_t
 sleep_limit_ns(const struct sti_aio *aio, uint64_t timeout_ns)

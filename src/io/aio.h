@@ -126,6 +126,10 @@ sti_aio_flush(struct sti_aio *aio);
 uint32_t
 sti_aio_wait(struct sti_aio *aio, uint64_t timeout_ns);
 
+/* Completes everything that only an emulated device holds back. Owner only. */
+void
+sti_aio_hurry(struct sti_aio *aio);
+
 /* Makes a wait of the owner return soon, now or the next one. Any thread. */
 void
 sti_aio_wake(struct sti_aio *aio);

@@ -303,6 +303,7 @@ obey(struct sti_fetcher *fetcher)
     if (command == STI_COMMAND_STOP) {
         fetcher->is_stopped = true;
         sti_fetcher_submit_growing(fetcher);
+        sti_aio_hurry(fetcher->opts.aio); /* a close does not wait for an emulated device */
     }
     if (fetcher->n_decoding > 0 || (command == STI_COMMAND_STOP && fetcher->n_reading > 0))
         return true;
@@ -375,7 +376,8 @@ size_store(struct sti_fetcher *fetcher)
     uint64_t limit =
         is_raw ? fetcher->opts.staging_bytes
                : larger(smaller(fetcher->opts.staging_bytes / 2, RAW_LIMIT_BYTES), 2 * max_bytes);
-    uint64_t capacity_bytes = fetcher->opts.ram_bytes + limit;
+    uint64_t capacity_bytes =
+        smaller(fetcher->opts.ram_bytes + limit, sti_dataset_bytes(dataset) + UINT64_C(1));
 
     if (uniform_bytes > 0) /* what is left over a whole sample holds nothing */
         capacity_bytes -= capacity_bytes % uniform_bytes;
