@@ -70,14 +70,22 @@ account_item(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t it
     record->bytes += n_bytes;
     record->tier_samples[tier]++;
     record->tier_bytes[tier] += n_bytes;
-    if (tier == STK_TIER_ORIGIN)
-        record->origin_bytes += n_bytes;
     if (fetcher->opts.item_bytes > 0) {
         fetcher->raw_bytes += n_bytes;
     } else {
         record->raw_bytes += n_bytes;
         fetcher->staged_bytes += n_bytes;
     }
+}
+
+/* Where a sample that is in memory or on its way came from: a neighbour that was read along is
+ * the origin's at its first use. */
+static enum stk_tier
+source_of(const struct sti_fetcher *fetcher, uint64_t sample)
+{
+    if (fetcher->group > 1 && !sti_bitset_has(&fetcher->seen_in_run, sample))
+        return STK_TIER_ORIGIN;
+    return STK_TIER_RAM;
 }
 
 bool
@@ -94,7 +102,7 @@ sti_fetcher_take(struct sti_fetcher *fetcher, struct sti_record *record, uint32_
     case STI_SAMPLE_PRESENT:
         if (entry->pins == STI_CATALOG_PINS_MAX)
             return false;
-        account_item(fetcher, record, item, sample, STK_TIER_RAM);
+        account_item(fetcher, record, item, sample, source_of(fetcher, sample));
         sti_fetcher_pin(fetcher, sample, entry);
         sti_fetcher_arrive(fetcher, record, item, sample, entry);
         return true;
@@ -107,7 +115,7 @@ sti_fetcher_take(struct sti_fetcher *fetcher, struct sti_record *record, uint32_
         fetcher->waiters[waiter].next = entry->key;
         entry->key = waiter;
         entry->pins++;
-        account_item(fetcher, record, item, sample, STK_TIER_RAM);
+        account_item(fetcher, record, item, sample, source_of(fetcher, sample));
         return true;
     case STI_SAMPLE_BAD:
         record->samples[item] = sample;
