@@ -34,7 +34,7 @@ group_size(const struct sti_fetcher *fetcher)
         opts->order.num_samples == opts->order.n && (!opts->drop_last || opts->epochs != 1);
 
     if (!fetcher->origin.is_one_file || !is_all_kept || !is_all_read || length == 0 ||
-        length >= STI_IN_PLACE_BYTES ||
+        opts->order.n > STI_CATALOG_TABLE_MAX || length >= STI_IN_PLACE_BYTES ||
         length * sti_dataset_count(opts->dataset) != sti_dataset_bytes(opts->dataset))
         return 1;
     uint64_t n = (fetcher->bounce_bytes - sti_origin_padding_bytes(&fetcher->origin)) / length;
