@@ -23,7 +23,7 @@ train() { # NAME TITLE OPTION...
 }
 
 if [ ! -x "$build/examples/train_fashion" ] || [ ! -x "$build/examples/fashion_layout" ]; then
-    echo "demo: $build/examples has no train_fashion or fashion_layout: build first (zlib is needed)" >&2
+    echo "demo: no train_fashion or fashion_layout in $build/examples: build first, with zlib" >&2
     exit 1
 fi
 if [ ! -f "$source/train-images-idx3-ubyte.gz" ]; then
