@@ -174,10 +174,10 @@ complete_remote(struct sti_aio_op *op)
 
     sti_mutex_lock(&aio->lock);
     sti_aio_queue_push(&aio->remote, op);
-    /* Only the one that makes the list non-empty needs to wake: the owner takes all. */
-    bool is_first = aio->remote.n == 1;
+    /* Only the one that fills the list to the mark needs to wake: the owner takes all. */
+    bool must_wake = aio->remote.n == aio->wake_at;
     sti_mutex_unlock(&aio->lock);
-    if (is_first)
+    if (must_wake)
         sti_aio_wake(aio);
     (void)__atomic_fetch_sub(&aio->n_on_pool, 1, __ATOMIC_RELEASE); /* pairs in close */
 }
@@ -226,6 +226,7 @@ sti_aio_start_on_pool(struct sti_aio *aio, struct sti_aio_op *op)
     gather_for_pool(aio, op, STI_LANE_IO);
 }
 
+/* Takes what came back from the pool, and sets the mark at which more of it wakes the owner. */
 static void
 take_remote(struct sti_aio *aio)
 {
@@ -235,7 +236,10 @@ take_remote(struct sti_aio *aio)
     sti_mutex_lock(&aio->lock);
     taken = aio->remote;
     sti_aio_queue_init(&aio->remote);
+    aio->wake_at = sti_aio_wait_part(__atomic_load_n(&aio->n_on_pool, __ATOMIC_RELAXED));
+    uint32_t wake_at = aio->wake_at;
     sti_mutex_unlock(&aio->lock);
+    aio->is_batching = wake_at > 1;
     if (taken.n == 0)
         return;
     for (op = taken.first; op;) {
@@ -336,6 +340,8 @@ sti_aio_wait(struct sti_aio *aio, uint64_t timeout_ns)
     release_due(aio);
     if (aio->ready.n > 0)
         timeout_ns = 0;
+    else if (aio->is_batching && timeout_ns > STI_AIO_WAIT_NS)
+        timeout_ns = STI_AIO_WAIT_NS;
     timeout_ns = sleep_limit_ns(aio, timeout_ns);
     if (timeout_ns > 0) {
         __atomic_store_n(&aio->is_waiting, 1, __ATOMIC_SEQ_CST); /* pairs with sti_aio_wake() */

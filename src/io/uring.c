@@ -3,7 +3,8 @@
  * The uring method. A small file is a chain of three entries on a slot of the ring's own file
  * table: open LINK read HARDLINK close. The hard link lets the close run after a short read,
  * which a plain link would cancel and so leak the slot; a failed open cancels the other two. The
- * slot is free again when all three have completed.
+ * slot is free again when the close has completed. A successful open says nothing where the
+ * kernel can be told so; how many completions a failed chain then gives is tried at open.
  *
  * One thread, the owner, makes the ring, submits and reaps (SINGLE_ISSUER, with completions
  * deferred to its waits where the kernel knows that). A read of the event descriptor is always
@@ -29,6 +30,9 @@ enum part { PART_MAIN, PART_OPEN, PART_CLOSE, PARTS_MASK = 7 };
 
 struct uring {
     struct io_uring ring;
+    uint32_t n_expected;  /* completions to come, the event's not counted */
+    bool is_open_silent;  /* a successful open gives no completion */
+    uint32_t n_of_failed; /* completions of a chain whose open failed */
     uint64_t event_count; /* the event descriptor is read into this */
     bool is_event_armed;
     uint32_t n_free_slots;
@@ -62,12 +66,15 @@ start_read_file(struct sti_aio *aio, struct uring *uring, struct sti_aio_op *op)
     struct io_uring_sqe *sqe = get_sqe(aio, uring);
 
     op->slot = uring->free_slots[--uring->n_free_slots];
-    op->n_pending = 3;
+    op->n_pending = uring->is_open_silent ? 2 : 3;
     op->open_result = 0;
+    uring->n_expected += op->n_pending;
     /* Without O_CLOEXEC: a slot of the ring is no descriptor, and the kernel refuses the flag. */
     io_uring_prep_openat_direct(sqe, op->dir_fd, op->path, O_RDONLY | (int)op->open_flags, 0,
                                 op->slot);
     sqe->flags |= IOSQE_IO_LINK;
+    if (uring->is_open_silent)
+        sqe->flags |= IOSQE_CQE_SKIP_SUCCESS;
     set_data(sqe, op, PART_OPEN);
     sqe = get_sqe(aio, uring);
     io_uring_prep_read(sqe, (int)op->slot, op->bytes, op->n_bytes, op->offset);
@@ -134,6 +141,7 @@ uring_start(struct sti_aio *aio, struct sti_aio_op *op)
     }
     struct io_uring_sqe *sqe = get_sqe(aio, uring);
     op->n_pending = 1;
+    uring->n_expected++;
     bool is_prepared = prepare(sqe, op);
     assert(is_prepared);
     (void)is_prepared;
@@ -167,11 +175,16 @@ take_completion(struct sti_aio *aio, struct uring *uring, const struct io_uring_
         break;
     case PART_OPEN:
         op->open_result = cqe->res;
+        if (uring->is_open_silent) { /* it failed, which changes what comes */
+            uring->n_expected += uring->n_of_failed - op->n_pending;
+            op->n_pending = uring->n_of_failed;
+        }
         break;
     case PART_CLOSE:
     case PARTS_MASK:
         break; /* a close that follows a failed open is cancelled; others cannot fail */
     }
+    uring->n_expected--;
     if (--op->n_pending > 0)
         return;
     if (op->kind == STI_AIO_READ_FILE) {
@@ -217,19 +230,23 @@ static void
 uring_wait(struct sti_aio *aio, uint64_t timeout_ns)
 {
     struct uring *uring = aio->method_state;
-    struct __kernel_timespec timeout = {.tv_sec = (int64_t)(timeout_ns / STI_NS_PER_S),
-                                        .tv_nsec = (long long)(timeout_ns % STI_NS_PER_S)};
+    uint32_t n_wanted = sti_aio_wait_part(uring->n_expected);
     struct io_uring_cqe *cqe = NULL;
 
     arm_event(aio, uring);
-    if (io_uring_cq_ready(&uring->ring) == 0) {
-        sti_aio_count(&aio->stats.submit_calls, io_uring_sq_ready(&uring->ring) > 0 ? 1 : 0);
-        (void)io_uring_submit_and_wait_timeout(&uring->ring, &cqe, 1,
-                                               timeout_ns == UINT64_MAX ? NULL : &timeout, NULL);
-        /* -ETIME, -EINTR, -EAGAIN, -EBUSY: the queue of completions says all there is. */
-    } else {
+    if (io_uring_cq_ready(&uring->ring) > 0) {
         uring_flush(aio);
+        reap(aio, uring);
+        return;
     }
+    if (n_wanted > 1 && timeout_ns > STI_AIO_WAIT_NS)
+        timeout_ns = STI_AIO_WAIT_NS;
+    struct __kernel_timespec timeout = {.tv_sec = (int64_t)(timeout_ns / STI_NS_PER_S),
+                                        .tv_nsec = (long long)(timeout_ns % STI_NS_PER_S)};
+    sti_aio_count(&aio->stats.submit_calls, io_uring_sq_ready(&uring->ring) > 0 ? 1 : 0);
+    (void)io_uring_submit_and_wait_timeout(&uring->ring, &cqe, n_wanted,
+                                           timeout_ns == UINT64_MAX ? NULL : &timeout, NULL);
+    /* -ETIME, -EINTR, -EAGAIN, -EBUSY: the queue of completions says all there is. */
     reap(aio, uring);
 }
 
@@ -294,6 +311,41 @@ try_chain(struct sti_aio *aio)
     return sti_aio_run(aio, &op);
 }
 
+/*
+ * Has opens complete in silence where the kernel can (5.17), once it is known how many
+ * completions a chain gives whose silent open fails: one, or one for each part.
+ */
+static int
+try_silence(struct sti_aio *aio, struct uring *uring)
+{
+    char byte = 0;
+    struct sti_aio_op op = {.kind = STI_AIO_READ_FILE,
+                            .dir_fd = AT_FDCWD,
+                            .path = "/dev/null/none",
+                            .bytes = &byte,
+                            .n_bytes = 1};
+    struct io_uring_cqe *cqe;
+    uint32_t n = 0;
+
+    if (!(uring->ring.features & IORING_FEAT_CQE_SKIP))
+        return 0;
+    uring->is_open_silent = true;
+    start_read_file(aio, uring, &op);
+    int rc = io_uring_submit_and_wait(&uring->ring, 1);
+    /* What comes with it is there when the submission that failed it returns. */
+    while (rc >= 0 && io_uring_peek_cqe(&uring->ring, &cqe) == 0) {
+        n += io_uring_cqe_get_data64(cqe) != 0 ? 1 : 0;
+        uring->is_event_armed = uring->is_event_armed && io_uring_cqe_get_data64(cqe) != 0;
+        io_uring_cqe_seen(&uring->ring, cqe);
+    }
+    uring->free_slots[uring->n_free_slots++] = op.slot;
+    uring->n_expected = 0;
+    uring->n_of_failed = n;
+    if (n != 1 && n != 3)
+        uring->is_open_silent = false;
+    return rc < 0 ? rc : 0;
+}
+
 static const char *
 hint(int rc)
 {
@@ -330,6 +382,8 @@ uring_open(struct sti_aio *aio, stk_error *err)
     if (rc < 0)
         goto err_ring;
     rc = try_chain(aio);
+    if (rc == 0)
+        rc = try_silence(aio, uring);
     if (rc < 0)
         goto err_ring;
     return 0;
