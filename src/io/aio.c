@@ -215,6 +215,11 @@ sti_aio_complete(struct sti_aio *aio, struct sti_aio_op *op)
         settle(aio, op);
         return;
     }
+    if (!aio->pool) {
+        op->work(op);
+        settle(aio, op);
+        return;
+    }
     op->job.fn = work_job;
     gather_for_pool(aio, op, op->work_lane);
 }
@@ -258,6 +263,8 @@ sti_aio_submit(struct sti_aio *aio, struct sti_aio_op *op)
     op->aio = aio;
     op->result = 0;
     aio->n_pending++;
+    if (aio->method->submitted)
+        aio->method->submitted(aio, op);
     sti_aio_queue_push(&aio->line, op);
 }
 
@@ -417,6 +424,14 @@ sti_aio_method_name(const struct sti_aio *aio)
 /* ---- open and close ---------------------------------------------------------------------- */
 
 static int
+open_fault(struct sti_aio *aio, struct sti_fault *fault, stk_error *err)
+{
+    aio->method = ((const struct sti_fault_head *)(const void *)fault)->method;
+    aio->method_state = fault;
+    return aio->method->open(aio, err);
+}
+
+static int
 open_method(struct sti_aio *aio, const char *name, stk_error *err)
 {
     bool is_auto = !name || strcmp(name, "auto") == 0;
@@ -468,7 +483,10 @@ sti_aio_open(struct sti_aio **ret_aio, const struct sti_aio_opts *opts, stk_erro
         (void)sti_error_set(err, rc, "no event descriptor: %s", sti_error_text(rc));
         goto err_lock;
     }
-    rc = open_method(aio, opts->method, err);
+    if (opts->fault && opts->method && strcmp(opts->method, "fault") == 0)
+        rc = open_fault(aio, opts->fault, err);
+    else
+        rc = open_method(aio, opts->method, err);
     if (rc < 0)
         goto err_event;
     aio->shape = opts->shape;

@@ -172,8 +172,8 @@ sync_flush(struct sti_aio *aio)
     (void)aio; /* aio.c hands the gathered jobs to the pool */
 }
 
-static void
-sync_wait(struct sti_aio *aio, uint64_t timeout_ns)
+void
+sti_aio_wait_event(struct sti_aio *aio, uint64_t timeout_ns)
 {
     struct pollfd poll_fd = {.fd = aio->event_fd, .events = POLLIN};
     struct timespec timeout = {.tv_sec = (time_t)(timeout_ns / STI_NS_PER_S),
@@ -195,5 +195,5 @@ const struct sti_aio_method sti_aio_sync_method = {
     .close = sync_close,
     .start = sti_aio_start_on_pool,
     .flush = sync_flush,
-    .wait = sync_wait,
+    .wait = sti_aio_wait_event,
 };
