@@ -358,7 +358,8 @@ sti_aio_wait(struct sti_aio *aio, uint64_t timeout_ns)
     sti_aio_count(&aio->stats.waits, timeout_ns > 0 ? 1 : 0);
     aio->method->wait(aio, timeout_ns);
     __atomic_store_n(&aio->is_waiting, 0, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&aio->is_woken, 0, __ATOMIC_SEQ_CST);
+    /* An exchange, so that the owner sees what a waker wrote before it is taken as seen. */
+    (void)__atomic_exchange_n(&aio->is_woken, 0, __ATOMIC_SEQ_CST);
     take_remote(aio);
     release_due(aio);
     n_done = run_done(aio);
@@ -439,7 +440,7 @@ open_method(struct sti_aio *aio, const char *name, stk_error *err)
     if (is_auto || strcmp(name, "uring") == 0) {
 #ifdef STI_HAVE_URING
         aio->method = &sti_aio_uring_method;
-        int rc = aio->method->open(aio, err);
+        int rc = aio->method->open(aio, is_auto ? NULL : err);
         if (rc == 0 || !is_auto)
             return rc;
 #else
@@ -489,6 +490,7 @@ sti_aio_open(struct sti_aio **ret_aio, const struct sti_aio_opts *opts, stk_erro
         rc = open_method(aio, opts->method, err);
     if (rc < 0)
         goto err_event;
+    aio->stats = (struct sti_aio_stats){.reads = 0}; /* not the method's own trials */
     aio->shape = opts->shape;
     *ret_aio = aio;
     return 0;
