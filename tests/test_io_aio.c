@@ -554,6 +554,8 @@ few_descriptors_suffice(void **state)
     make_many(world, many, 2000);
     sti_aio_close(world->aio);
     world->aio = NULL;
+    sti_pool_close(world->pool); /* a fork is best done with one thread */
+    world->pool = NULL;
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {

@@ -96,7 +96,7 @@ static void
 auto_takes_threads(unsigned error)
 {
     struct sti_aio_opts opts = opts_for(NULL);
-    struct sti_aio *aio;
+    struct sti_aio *aio = NULL;
     stk_error err = {0};
     char byte = 1;
 
@@ -147,7 +147,7 @@ static void
 a_ring_cut_off_goes_on(unsigned error)
 {
     struct sti_aio_opts opts = opts_for("auto");
-    struct sti_aio *aio;
+    struct sti_aio *aio = NULL;
     struct sti_aio_op ops[N_OPS];
     char bytes[N_OPS];
     int fd = open("/dev/zero", O_RDONLY | O_CLOEXEC);

@@ -255,8 +255,8 @@ remove_change(struct sti_fault_fs *fs, struct sti_fault_change **link)
     if (!*link)
         fs->last = link;
     for (struct sti_fault_change *change = fs->first; change; change = change->next)
-        if (change->requires == gone)
-    change->requires = NULL; /* what it required is there for good */
+        if (change->needs == gone)
+            change->needs = NULL; /* what it required is there for good */
     sti_fault_change_free(gone);
 }
 
@@ -288,8 +288,8 @@ sti_fault_disk_sync(struct sti_fault_fs *fs, struct sti_fault_node *node, uint64
         if (!is_covered(change, node, stamp))
             continue;
         change->is_durable = true;
-        if (change->requires)
-        change->requires->is_durable = true;
+        if (change->needs)
+            change->needs->is_durable = true;
     }
     return fold(fs, node);
 }
@@ -404,7 +404,7 @@ static void
 keep_required(struct decision *decisions, uint64_t n)
 {
     for (uint64_t at = 0; at < n; at++) {
-        const struct sti_fault_change *required = decisions[at].change->requires;
+        const struct sti_fault_change *required = decisions[at].change->needs;
 
         if (!decisions[at].is_kept || !required)
             continue;

@@ -6,10 +6,8 @@
  */
 #include "io/fault_fs.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -114,16 +112,8 @@ handle_new(struct sti_fault_fs *fs, struct sti_fault_node *node, uint32_t flags,
     return FIRST_FD + (int32_t)at;
 }
 
-/* Where a path leads: its directory, its last name in that, and what has that name, if anything.
- * The name is "" where the path ends in the root or in "..". */
-struct place {
-    struct sti_fault_node *dir;
-    struct sti_fault_node *node;
-    char name[STI_FAULT_NAME_BYTES];
-};
-
 static int
-start_of(const struct sti_fault_fs *fs, int dir_fd, const char *path, struct place *place)
+start_of(const struct sti_fault_fs *fs, int dir_fd, const char *path, struct sti_fault_place *place)
 {
     place->dir = fs->root;
     if (path[0] != '/' && dir_fd != AT_FDCWD) {
@@ -141,7 +131,7 @@ start_of(const struct sti_fault_fs *fs, int dir_fd, const char *path, struct pla
 }
 
 static int
-step_into(struct place *place, const char *part, size_t n)
+step_into(struct sti_fault_place *place, const char *part, size_t n)
 {
     if (!place->node)
         return -ENOENT;
@@ -165,8 +155,9 @@ step_into(struct place *place, const char *part, size_t n)
     return 0;
 }
 
-static int
-find(const struct sti_fault_fs *fs, int dir_fd, const char *path, struct place *place)
+int
+sti_fault_find(const struct sti_fault_fs *fs, int dir_fd, const char *path,
+               struct sti_fault_place *place)
 {
     int rc;
 
@@ -184,195 +175,6 @@ find(const struct sti_fault_fs *fs, int dir_fd, const char *path, struct place *
         path += strspn(path, "/");
     }
     return rc;
-}
-
-/* ---- names --------------------------------------------------------------------------------- */
-
-/* Makes a node with a name. The directory must not have it. */
-static int
-make_node(struct sti_fault_fs *fs, const struct place *place, uint32_t mode,
-          struct sti_fault_node **ret_node)
-{
-    struct sti_fault_change *change;
-
-    if (place->dir->is_removed)
-        return -ENOENT;
-    change = sti_fault_change_new(fs, STI_FAULT_NAMES, place->dir);
-    *ret_node = sti_fault_node_new(fs, mode);
-    if (!change || !*ret_node ||
-        sti_fault_names_set(&place->dir->live_names, place->name, *ret_node) < 0) {
-        sti_fault_change_free(change);
-        return -ENOMEM;
-    }
-    if (S_ISDIR(mode))
-        (*ret_node)->parent = place->dir;
-    sti_fault_change_name(change, place->name, *ret_node);
-    sti_fault_change_add(fs, change);
-    return 0;
-}
-
-static int32_t
-make_dir(struct sti_fault_fs *fs, const struct sti_aio_op *op)
-{
-    struct place place;
-    struct sti_fault_node *node;
-    int rc = find(fs, op->dir_fd, op->path, &place);
-
-    if (rc < 0)
-        return rc;
-    if (place.node)
-        return -EEXIST;
-    return make_node(fs, &place, S_IFDIR | (op->mode & 07777), &node);
-}
-
-static int32_t
-unlink_name(struct sti_fault_fs *fs, const struct sti_aio_op *op)
-{
-    struct place place;
-    struct sti_fault_change *change;
-    bool is_dir = op->unlink_flags == AT_REMOVEDIR;
-    int rc = find(fs, op->dir_fd, op->path, &place);
-
-    if (rc < 0)
-        return rc;
-    if (op->unlink_flags != 0 && !is_dir)
-        return -EINVAL;
-    if (!place.node)
-        return -ENOENT;
-    if (place.name[0] == '\0')
-        return -EBUSY;
-    if (S_ISDIR(place.node->mode) != is_dir)
-        return is_dir ? -ENOTDIR : -EISDIR;
-    if (is_dir && place.node->live_names.n > 0)
-        return -ENOTEMPTY;
-    change = sti_fault_change_new(fs, STI_FAULT_NAMES, place.dir);
-    if (!change)
-        return -ENOMEM;
-    (void)sti_fault_names_set(&place.dir->live_names, place.name, NULL); /* cannot fail */
-    place.node->is_removed = is_dir;
-    sti_fault_change_name(change, place.name, NULL);
-    sti_fault_change_add(fs, change);
-    return 0;
-}
-
-static int
-check_rename(const struct place *from, const struct place *to, uint32_t flags)
-{
-    if (flags & ~(uint32_t)RENAME_NOREPLACE)
-        return -EINVAL;
-    if (!from->node || to->dir->is_removed)
-        return -ENOENT;
-    if (to->node && (flags & RENAME_NOREPLACE))
-        return -EEXIST;
-    if (from->name[0] == '\0' || to->name[0] == '\0')
-        return -EBUSY;
-    for (const struct sti_fault_node *node = to->dir; node; node = node->parent)
-        if (node == from->node)
-            return -EINVAL;
-    if (!to->node || to->node == from->node)
-        return 0;
-    if (S_ISDIR(from->node->mode) && !S_ISDIR(to->node->mode))
-        return -ENOTDIR;
-    if (!S_ISDIR(from->node->mode) && S_ISDIR(to->node->mode))
-        return -EISDIR;
-    return to->node->live_names.n > 0 ? -ENOTEMPTY : 0;
-}
-
-/* One change within a directory. Between two: the new name, and the removal of the old one,
- * which is never found without the new one. */
-static int
-log_rename(struct sti_fault_fs *fs, const struct place *from, const struct place *to)
-{
-    struct sti_fault_change *change = sti_fault_change_new(fs, STI_FAULT_NAMES, to->dir);
-    struct sti_fault_change *removal = NULL;
-
-    if (change && from->dir != to->dir)
-        removal = sti_fault_change_new(fs, STI_FAULT_NAMES, from->dir);
-    if (!change || (from->dir != to->dir && !removal) ||
-        sti_fault_names_set(&to->dir->live_names, to->name, from->node) < 0) {
-        sti_fault_change_free(change);
-        sti_fault_change_free(removal);
-        return -ENOMEM;
-    }
-    sti_fault_change_name(change, to->name, from->node);
-    sti_fault_change_name(removal ? removal : change, from->name, NULL);
-    sti_fault_change_add(fs, change);
-    if (removal) {
-        removal->requires = change;
-        if (S_ISDIR(from->node->mode))
-        change->requires = removal;
-        sti_fault_change_add(fs, removal);
-    }
-    return 0;
-}
-
-static int32_t
-rename_name(struct sti_fault_fs *fs, const struct sti_aio_op *op)
-{
-    struct place from;
-    struct place to;
-    int rc = find(fs, op->dir_fd, op->path, &from);
-
-    if (rc == 0)
-        rc = find(fs, op->dir_fd2, op->path2, &to);
-    if (rc == 0)
-        rc = check_rename(&from, &to, op->rename_flags);
-    if (rc < 0 || from.node == to.node)
-        return rc;
-    rc = log_rename(fs, &from, &to);
-    if (rc < 0)
-        return rc;
-    (void)sti_fault_names_set(&from.dir->live_names, from.name, NULL); /* cannot fail */
-    if (to.node)
-        to.node->is_removed = S_ISDIR(to.node->mode);
-    if (S_ISDIR(from.node->mode))
-        from.node->parent = to.dir;
-    return 0;
-}
-
-static int32_t
-list_names(const struct sti_fault_fs *fs, const struct sti_aio_op *op)
-{
-    struct place place;
-    int rc = find(fs, op->dir_fd, op->path, &place);
-
-    if (rc < 0)
-        return rc;
-    if (!place.node)
-        return -ENOENT;
-    if (!S_ISDIR(place.node->mode))
-        return -ENOTDIR;
-    for (uint32_t at = 0; at < place.node->live_names.n && rc == 0; at++) {
-        const struct sti_fault_entry *entry = &place.node->live_names.entries[at];
-
-        rc = op->list_fn(op->list_context, entry->name,
-                         (unsigned char)IFTODT(entry->node->mode)); /* DT_DIR or DT_REG */
-    }
-    return rc;
-}
-
-static int32_t
-stat_node(const struct sti_fault_fs *fs, const struct sti_aio_op *op)
-{
-    struct place place;
-    int rc = find(fs, op->dir_fd, op->path, &place);
-
-    if (rc < 0)
-        return rc;
-    if (!place.node)
-        return -ENOENT;
-    memset(op->statx, 0, sizeof(*op->statx));
-    op->statx->stx_mask = STATX_BASIC_STATS;
-    op->statx->stx_blksize = 4096;
-    op->statx->stx_nlink = 1;
-    op->statx->stx_mode = (uint16_t)place.node->mode;
-    op->statx->stx_ino = place.node->ino;
-    op->statx->stx_size = place.node->live.n_bytes;
-    op->statx->stx_blocks = (place.node->live.n_bytes + 511) / 512;
-    op->statx->stx_mtime.tv_nsec = (uint32_t)(place.node->changed_ns % 1000000000);
-    op->statx->stx_mtime.tv_sec = (int64_t)(place.node->changed_ns / 1000000000);
-    op->statx->stx_ctime = op->statx->stx_mtime;
-    return 0;
 }
 
 /* ---- bytes --------------------------------------------------------------------------------- */
@@ -461,8 +263,8 @@ read_node(const struct sti_fault_node *node, uint32_t flags, const struct sti_ai
 static int32_t
 read_path(const struct sti_fault_fs *fs, const struct sti_aio_op *op, uint32_t limit_bytes)
 {
-    struct place place;
-    int rc = find(fs, op->dir_fd, op->path, &place);
+    struct sti_fault_place place;
+    int rc = sti_fault_find(fs, op->dir_fd, op->path, &place);
 
     if (rc < 0)
         return rc;
@@ -479,8 +281,8 @@ open_path(struct sti_fault_fs *fs, const struct sti_aio_op *op)
     const uint32_t known = O_ACCMODE | O_CREAT | O_EXCL | O_TRUNC | O_DIRECTORY | O_DIRECT |
                            O_CLOEXEC | O_NOFOLLOW | O_NOATIME | O_PATH | O_LARGEFILE;
     bool is_writing = (op->open_flags & O_ACCMODE) != O_RDONLY;
-    struct place place;
-    int rc = find(fs, op->dir_fd, op->path, &place);
+    struct sti_fault_place place;
+    int rc = sti_fault_find(fs, op->dir_fd, op->path, &place);
 
     if (rc < 0)
         return rc;
@@ -489,7 +291,7 @@ open_path(struct sti_fault_fs *fs, const struct sti_aio_op *op)
     if (!place.node && !(op->open_flags & O_CREAT))
         return -ENOENT;
     if (!place.node) {
-        rc = make_node(fs, &place, S_IFREG | (op->mode & 07777), &place.node);
+        rc = sti_fault_make_node(fs, &place, S_IFREG | (op->mode & 07777), &place.node);
         if (rc < 0)
             return rc;
     } else if ((op->open_flags & O_CREAT) && (op->open_flags & O_EXCL)) {
@@ -578,8 +380,8 @@ static int32_t
 find_synced_dir(const struct sti_fault_fs *fs, const struct sti_aio_op *op,
                 struct sti_fault_node **ret_synced)
 {
-    struct place place;
-    int rc = find(fs, op->dir_fd, op->path, &place);
+    struct sti_fault_place place;
+    int rc = sti_fault_find(fs, op->dir_fd, op->path, &place);
 
     if (rc < 0)
         return rc;
@@ -609,17 +411,17 @@ sti_fault_fs_execute(struct sti_fault_fs *fs, const struct sti_aio_op *op, uint3
     case STI_AIO_ALLOCATE:
         return execute_on_handle(fs, op, limit_bytes, ret_synced);
     case STI_AIO_MKDIR:
-        return make_dir(fs, op);
+        return sti_fault_names_mkdir(fs, op);
     case STI_AIO_RENAME:
-        return rename_name(fs, op);
+        return sti_fault_names_rename(fs, op);
     case STI_AIO_UNLINK:
-        return unlink_name(fs, op);
+        return sti_fault_names_unlink(fs, op);
     case STI_AIO_SYNC_DIR:
         return find_synced_dir(fs, op, ret_synced);
     case STI_AIO_LIST:
-        return list_names(fs, op);
+        return sti_fault_names_list(fs, op);
     case STI_AIO_STATX:
-        return stat_node(fs, op);
+        return sti_fault_names_statx(fs, op);
     case STI_AIO_KINDS:
         break;
     }
@@ -629,10 +431,10 @@ sti_fault_fs_execute(struct sti_fault_fs *fs, const struct sti_aio_op *op, uint3
 int
 sti_fault_fs_put(struct sti_fault_fs *fs, const char *path, const void *bytes, uint64_t n_bytes)
 {
-    struct place place;
+    struct sti_fault_place place;
     struct sti_fault_change *change;
     struct sti_fault_node *node;
-    int rc = find(fs, AT_FDCWD, path, &place);
+    int rc = sti_fault_find(fs, AT_FDCWD, path, &place);
 
     if (rc < 0)
         return rc;

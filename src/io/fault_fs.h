@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The file system of the fault method: what programs see (live) and what would be found after a
- * crash (durable, plus changes of which any part may have reached the disk). fault_fs.c has the
- * live side, fault_disk.c the other; nobody but fault.c uses this.
+ * crash (durable, plus changes of which any part may have reached the disk). fault_fs.c and
+ * fault_names.c have the live side, fault_disk.c the other; nobody but fault.c uses this.
  */
 #ifndef STI_IO_FAULT_FS_H
 #define STI_IO_FAULT_FS_H
@@ -61,8 +61,8 @@ struct sti_fault_change {
     uint64_t op_idx;
     uint64_t completed; /* 0, or the stamp of its operation's completion */
     bool is_durable;
-    bool is_lost;                      /* a sync failed: no later one covers it */
-    struct sti_fault_change *requires; /* this one is never found without that one */
+    bool is_lost;                   /* a sync failed: no later one covers it */
+    struct sti_fault_change *needs; /* this one is never found without that one */
     uint64_t offset;
     uint64_t n_bytes;
     char *bytes;
@@ -70,6 +70,14 @@ struct sti_fault_change {
     uint32_t n_names;
     char names[2][STI_FAULT_NAME_BYTES];
     struct sti_fault_node *targets[2];
+};
+
+/* Where a path leads: its directory, its last name in that, and what has that name, if anything.
+ * The name is "" where the path ends in the root or in "..". */
+struct sti_fault_place {
+    struct sti_fault_node *dir;
+    struct sti_fault_node *node;
+    char name[STI_FAULT_NAME_BYTES];
 };
 
 struct sti_fault_handle {
@@ -117,6 +125,28 @@ sti_fault_fs_put(struct sti_fault_fs *fs, const char *path, const void *bytes, u
 /* A node with no name yet, owned by fs; NULL: no memory. */
 struct sti_fault_node *
 sti_fault_node_new(struct sti_fault_fs *fs, uint32_t mode);
+
+/* Follows a path. Errors: -ENOENT, -ENOTDIR, -EBADF, -ENAMETOOLONG for what is before its end. */
+int
+sti_fault_find(const struct sti_fault_fs *fs, int dir_fd, const char *path,
+               struct sti_fault_place *place);
+
+/* ---- fault_names.c: each an operation, or a part of one ---- */
+
+/* Makes a node with the name of a place that has none. Errors: -ENOENT, -ENOMEM. */
+int
+sti_fault_make_node(struct sti_fault_fs *fs, const struct sti_fault_place *place, uint32_t mode,
+                    struct sti_fault_node **ret_node);
+int32_t
+sti_fault_names_mkdir(struct sti_fault_fs *fs, const struct sti_aio_op *op);
+int32_t
+sti_fault_names_unlink(struct sti_fault_fs *fs, const struct sti_aio_op *op);
+int32_t
+sti_fault_names_rename(struct sti_fault_fs *fs, const struct sti_aio_op *op);
+int32_t
+sti_fault_names_list(const struct sti_fault_fs *fs, const struct sti_aio_op *op);
+int32_t
+sti_fault_names_statx(const struct sti_fault_fs *fs, const struct sti_aio_op *op);
 
 /* ---- fault_disk.c ---- */
 
