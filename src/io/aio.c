@@ -424,6 +424,14 @@ sti_aio_method_name(const struct sti_aio *aio)
 
 /* ---- open and close ---------------------------------------------------------------------- */
 
+/* The last job may still be on its way out of complete_remote(). */
+static void
+leave_pool(const struct sti_aio *aio)
+{
+    while (__atomic_load_n(&aio->n_on_pool, __ATOMIC_ACQUIRE) > 0)
+        (void)sched_yield();
+}
+
 static int
 open_fault(struct sti_aio *aio, struct sti_fault *fault, stk_error *err)
 {
@@ -496,6 +504,7 @@ sti_aio_open(struct sti_aio **ret_aio, const struct sti_aio_opts *opts, stk_erro
     return 0;
 
 err_event:
+    leave_pool(aio);            /* a ring may have broken in its trial, which the pool then ended */
     (void)close(aio->event_fd); /* nothing was written to it */
 err_lock:
     sti_mutex_fini(&aio->lock);
@@ -515,9 +524,7 @@ sti_aio_close(struct sti_aio *aio)
         return;
     while (aio->n_pending > 0)
         (void)sti_aio_wait(aio, UINT64_MAX);
-    /* The last job may still be on its way out of complete_remote(). */
-    while (__atomic_load_n(&aio->n_on_pool, __ATOMIC_ACQUIRE) > 0)
-        (void)sched_yield();
+    leave_pool(aio);
     aio->method->close(aio);
     (void)close(aio->event_fd); /* an event descriptor has nothing to lose */
     sti_shape_free(aio->shape);
