@@ -245,13 +245,10 @@ read_ten_million(const char *data_path, const char *method)
     const stk_dataset_opts set_opts = {STK_DATASET_OPTS_INIT, .format = STK_FORMAT_RECORD,
                                        .record_bytes = TINY_BYTES};
     const stk_order_opts order = {STK_ORDER_OPTS_INIT, .seed = 1};
-    const stk_loader_opts opts = {STK_LOADER_OPTS_INIT,
-                                  .batch_size = 64,
-                                  .staging_batches = 100,
-                                  .epochs = 2,
-                                  .ram_bytes = RAM_MIB * MIB,
-                                  .staging_bytes = STAGING_MIB * MIB,
-                                  .order = &order};
+    const stk_loader_opts opts = {
+        STK_LOADER_OPTS_INIT, .batch_size = 64,           .staging_batches = 100,
+        .epochs = 2,          .ram_bytes = RAM_MIB * MIB, .staging_bytes = STAGING_MIB * MIB,
+        .order = &order};
     uint64_t before = rss_bytes();
     uint64_t promised = (RAM_MIB + STAGING_MIB + 64) * MIB + (24 + 24) * MANY;
     struct timespec from, to;

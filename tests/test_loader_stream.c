@@ -52,7 +52,8 @@ read_all(stk_engine *engine, stk_dataset *dataset, const struct set *set,
     for (int tier = 0; tier < STK_TIERS; tier++)
         n_samples += stats.tier_samples[tier];
     assert_int_equal(n_samples, stats.samples);
-    assert_int_equal(stats.tier_bytes[STK_TIER_ORIGIN], stats.origin_bytes);
+    /* Neighbours are read along that drop_last or another rank leaves out. */
+    assert_true(stats.tier_bytes[STK_TIER_ORIGIN] <= stats.origin_bytes);
     assert_true(stats.origin_bytes >= stats.bound_bytes || opts->policy == STK_POLICY_LRU ||
                 opts->order->replacement);
     stk_loader_close(loader);
@@ -329,7 +330,7 @@ look_ahead_crosses_epoch_ends(void **state)
         stk_batch batch;
         assert_int_equal(stk_loader_next(loader, &batch), STK_BATCH);
         assert_int_equal(stk_loader_release(loader, &batch), 0);
-        assert_int_equal(batch.count, 0); /* cleared by the release */
+        assert_null(batch.handle); /* cleared by the release */
         struct course rest = course;
         rest.epoch = 1;
         assert_int_equal(follow(loader, &rest), 5);

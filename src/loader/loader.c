@@ -175,7 +175,12 @@ sti_loader_release(struct sti_loader *loader, stk_batch *batch)
     if (rc < 0)
         return rc;
     loader->n_out--;
-    *batch = (stk_batch){0};
+    batch->handle = NULL;
+    batch->samples = NULL;
+    batch->labels = NULL;
+    batch->data = NULL;
+    batch->items = NULL;
+    batch->n_bytes = NULL;
     return 0;
 }
 
