@@ -388,7 +388,7 @@ a_wait_can_be_interrupted(void **state)
         for (int way = 0; way < 3; way++) {
             stk_loader *loader = loader_open(engine, dataset, &opts);
             const struct itimerval soon = {.it_value = {.tv_usec = 20000}};
-            pthread_t thread;
+            pthread_t thread = pthread_self();
 
             interrupted = loader;
             if (way == 0) {

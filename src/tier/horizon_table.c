@@ -151,12 +151,13 @@ make_missing(struct sti_horizon *horizon, uint64_t first_epoch, uint64_t fetch_e
     horizon->is_short_of_memory = false;
     for (uint64_t epoch = fetch_epoch; epoch < end_epoch; epoch++) {
         struct sti_epoch_slot *slot = slot_of(horizon, epoch);
+        int state = slot ? state_of(slot) : STI_SLOT_EMPTY; /* once: a job may be changing it */
 
-        if (slot && state_of(slot) == STI_SLOT_READY)
+        if (state == STI_SLOT_READY)
             continue;
-        if (slot && state_of(slot) == STI_SLOT_MAKING)
+        if (state == STI_SLOT_MAKING)
             return; /* one after the other: the next one continues its generator */
-        if (slot) { /* failed: not at once again, but after a while */
+        if (state == STI_SLOT_FAILED) { /* not at once again, but after a while */
             __atomic_store_n(&slot->state, STI_SLOT_EMPTY, __ATOMIC_RELEASE);
             horizon->is_short_of_memory = true;
             return;
