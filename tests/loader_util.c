@@ -22,7 +22,7 @@
 #define TOKEN_BYTES 2u
 #define WINDOW_TOKENS 65u
 #define STRIDE_TOKENS 17u
-#define WATCHDOG_S 30u
+#define WATCHDOG_S 240u
 
 uint64_t
 draw(uint64_t *state)
