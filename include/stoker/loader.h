@@ -165,7 +165,8 @@ stk_loader_next(stk_loader *loader, stk_batch *batch);
 STK_API int
 stk_loader_next_timeout(stk_loader *loader, stk_batch *batch, uint64_t timeout_ns);
 
-/* Gives a batch back, in any order. Errors: -EINVAL not borrowed. Does not block. */
+/* Gives a batch back, in any order: its pointers are set to NULL, its numbers stay. Errors:
+ * -EINVAL not borrowed. Does not block. */
 STK_API int
 stk_loader_release(stk_loader *loader, stk_batch *batch);
 

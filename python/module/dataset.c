@@ -37,7 +37,8 @@ open_dataset(struct stkpy_dataset *self, const char *path, const stk_dataset_opt
     int rc;
 
     self->engine->n_users++; /* so that it stays open meanwhile */
-    Py_BEGIN_ALLOW_THREADS rc = stk_dataset_open(&dataset, engine, path, opts, &err);
+    PyThreadState *state = PyEval_SaveThread();
+    rc = stk_dataset_open(&dataset, engine, path, opts, &err);
     Py_END_ALLOW_THREADS self->info.size = sizeof(self->info);
     if (rc == 0)
         rc = stk_dataset_get_info(dataset, &self->info);
@@ -104,7 +105,7 @@ close_now(struct stkpy_dataset *self)
     self->dataset = NULL;
     if (self->forks == stkpy_forks()) {
         Py_BEGIN_ALLOW_THREADS stk_dataset_close(dataset);
-        Py_END_ALLOW_THREADS
+        PyEval_RestoreThread(state);
     }
     stkpy_engine_put(self->engine);
 }

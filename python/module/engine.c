@@ -45,7 +45,8 @@ engine_init(PyObject *object, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_RuntimeError, "the engine is open already");
         rc = -1;
     } else if (rc == 0) {
-        Py_BEGIN_ALLOW_THREADS rc = stk_engine_open(&engine, &opts, &err);
+        PyThreadState *state = PyEval_SaveThread();
+        rc = stk_engine_open(&engine, &opts, &err);
         Py_END_ALLOW_THREADS if (rc < 0) stkpy_raise(rc, &err);
     }
     Py_XDECREF(keep);
@@ -65,7 +66,7 @@ close_now(struct stkpy_engine *self)
     if (!engine || self->forks != stkpy_forks()) /* its threads are another process's */
         return;
     Py_BEGIN_ALLOW_THREADS stk_engine_close(engine);
-    Py_END_ALLOW_THREADS
+    PyEval_RestoreThread(state);
 }
 
 void

@@ -98,16 +98,18 @@ open_loader(struct stkpy_loader *self, const stk_loader_opts *opts)
     stk_dataset *dataset = self->dataset->dataset;
     stk_loader *loader = NULL;
     stk_error err = {0};
-    int rc = -ENOMEM;
 
     self->engine->n_users++; /* so that both stay open meanwhile */
     self->dataset->n_users++;
-    self->returned = PyMem_Calloc(opts->borrow_max, sizeof(*self->returned));
-    if (self->returned) {
-        Py_BEGIN_ALLOW_THREADS rc = stk_loader_open(&loader, engine, dataset, opts, &err);
-        Py_END_ALLOW_THREADS
+    PyThreadState *state = PyEval_SaveThread();
+    int rc = stk_loader_open(&loader, engine, dataset, opts, &err);
+    PyEval_RestoreThread(state);
+    if (rc == 0) {
+        self->returned = PyMem_Calloc(opts->borrow_max, sizeof(*self->returned));
+        rc = self->returned ? 0 : -ENOMEM;
     }
     if (rc < 0) {
+        stk_loader_close(loader);
         stkpy_dataset_put(self->dataset);
         stkpy_engine_put(self->engine);
         stkpy_raise(rc, &err);
@@ -167,8 +169,9 @@ close_now(struct stkpy_loader *self)
         return;
     self->loader = NULL;
     if (self->forks == stkpy_forks()) {
-        Py_BEGIN_ALLOW_THREADS stk_loader_close(loader);
-        Py_END_ALLOW_THREADS
+        PyThreadState *state = PyEval_SaveThread();
+        stk_loader_close(loader);
+        PyEval_RestoreThread(state);
     }
     stkpy_dataset_put(self->dataset);
     stkpy_engine_put(self->engine);
@@ -289,8 +292,9 @@ wait_for_batch(struct stkpy_loader *self, stk_batch *batch)
         flush(self);
         if (PyErr_CheckSignals() < 0)
             return rc;
-        Py_BEGIN_ALLOW_THREADS rc = stk_loader_next_timeout(self->loader, batch, SLICE_NS);
-        Py_END_ALLOW_THREADS
+        PyThreadState *state = PyEval_SaveThread();
+        rc = stk_loader_next_timeout(self->loader, batch, SLICE_NS);
+        PyEval_RestoreThread(state);
     }
     return rc;
 }

@@ -157,7 +157,8 @@ class Pushed(Run):
     def test_refused(self):
         loader = self.loader(4, order="list")
         for ids, kind in (([RECORDS], stoker.Error), ([-1], OverflowError), (["1"], TypeError),
-                          (array.array("i", [1]), TypeError), (b"12345678", TypeError), (3, TypeError),
+                          (array.array("i", [1]), TypeError), (b"12345678", TypeError),
+                          (3, TypeError),
                           (array.array("d", [1.0]), TypeError),
                           (array.array("q", [-1]), stoker.Error)):
             with self.subTest(ids), self.assertRaises(kind):
