@@ -37,9 +37,10 @@ open_dataset(struct stkpy_dataset *self, const char *path, const stk_dataset_opt
     int rc;
 
     self->engine->n_users++; /* so that it stays open meanwhile */
-    PyThreadState *state = PyEval_SaveThread();
+    PyThreadState *thread = PyEval_SaveThread();
     rc = stk_dataset_open(&dataset, engine, path, opts, &err);
-    Py_END_ALLOW_THREADS self->info.size = sizeof(self->info);
+    PyEval_RestoreThread(thread);
+    self->info.size = sizeof(self->info);
     if (rc == 0)
         rc = stk_dataset_get_info(dataset, &self->info);
     if (rc < 0) {
@@ -104,8 +105,9 @@ close_now(struct stkpy_dataset *self)
         return;
     self->dataset = NULL;
     if (self->forks == stkpy_forks()) {
-        Py_BEGIN_ALLOW_THREADS stk_dataset_close(dataset);
-        PyEval_RestoreThread(state);
+        PyThreadState *thread = PyEval_SaveThread();
+        stk_dataset_close(dataset);
+        PyEval_RestoreThread(thread);
     }
     stkpy_engine_put(self->engine);
 }

@@ -45,9 +45,11 @@ engine_init(PyObject *object, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_RuntimeError, "the engine is open already");
         rc = -1;
     } else if (rc == 0) {
-        PyThreadState *state = PyEval_SaveThread();
+        PyThreadState *thread = PyEval_SaveThread();
         rc = stk_engine_open(&engine, &opts, &err);
-        Py_END_ALLOW_THREADS if (rc < 0) stkpy_raise(rc, &err);
+        PyEval_RestoreThread(thread);
+        if (rc < 0)
+            stkpy_raise(rc, &err);
     }
     Py_XDECREF(keep);
     if (rc < 0)
@@ -65,8 +67,9 @@ close_now(struct stkpy_engine *self)
     self->engine = NULL;
     if (!engine || self->forks != stkpy_forks()) /* its threads are another process's */
         return;
-    Py_BEGIN_ALLOW_THREADS stk_engine_close(engine);
-    PyEval_RestoreThread(state);
+    PyThreadState *thread = PyEval_SaveThread();
+    stk_engine_close(engine);
+    PyEval_RestoreThread(thread);
 }
 
 void

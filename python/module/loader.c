@@ -101,9 +101,9 @@ open_loader(struct stkpy_loader *self, const stk_loader_opts *opts)
 
     self->engine->n_users++; /* so that both stay open meanwhile */
     self->dataset->n_users++;
-    PyThreadState *state = PyEval_SaveThread();
+    PyThreadState *thread = PyEval_SaveThread();
     int rc = stk_loader_open(&loader, engine, dataset, opts, &err);
-    PyEval_RestoreThread(state);
+    PyEval_RestoreThread(thread);
     if (rc == 0) {
         self->returned = PyMem_Calloc(opts->borrow_max, sizeof(*self->returned));
         rc = self->returned ? 0 : -ENOMEM;
@@ -169,9 +169,9 @@ close_now(struct stkpy_loader *self)
         return;
     self->loader = NULL;
     if (self->forks == stkpy_forks()) {
-        PyThreadState *state = PyEval_SaveThread();
+        PyThreadState *thread = PyEval_SaveThread();
         stk_loader_close(loader);
-        PyEval_RestoreThread(state);
+        PyEval_RestoreThread(thread);
     }
     stkpy_dataset_put(self->dataset);
     stkpy_engine_put(self->engine);
@@ -292,9 +292,9 @@ wait_for_batch(struct stkpy_loader *self, stk_batch *batch)
         flush(self);
         if (PyErr_CheckSignals() < 0)
             return rc;
-        PyThreadState *state = PyEval_SaveThread();
+        PyThreadState *thread = PyEval_SaveThread();
         rc = stk_loader_next_timeout(self->loader, batch, SLICE_NS);
-        PyEval_RestoreThread(state);
+        PyEval_RestoreThread(thread);
     }
     return rc;
 }
@@ -437,8 +437,10 @@ loader_seek(PyObject *object, PyObject *args, PyObject *kwargs)
         (step_given && stkpy_u64(step_given, "epoch_step", &epoch_step) < 0) ||
         stkpy_loader_begin(self) < 0)
         return NULL;
-    Py_BEGIN_ALLOW_THREADS rc = stk_loader_seek(self->loader, epoch, epoch_step);
-    Py_END_ALLOW_THREADS stkpy_loader_end(self);
+    PyThreadState *thread = PyEval_SaveThread();
+    rc = stk_loader_seek(self->loader, epoch, epoch_step);
+    PyEval_RestoreThread(thread);
+    stkpy_loader_end(self);
     return result_of(rc, rc == -ERANGE ? "the run has no such batch" : stk_strerror(rc));
 }
 
@@ -473,9 +475,10 @@ loader_restore(PyObject *object, PyObject *state)
         PyBuffer_Release(&view);
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS rc =
-        stk_loader_restore_state(self->loader, view.buf, (size_t)view.len, &err);
-    Py_END_ALLOW_THREADS stkpy_loader_end(self);
+    PyThreadState *thread = PyEval_SaveThread();
+    rc = stk_loader_restore_state(self->loader, view.buf, (size_t)view.len, &err);
+    PyEval_RestoreThread(thread);
+    stkpy_loader_end(self);
     PyBuffer_Release(&view);
     return rc < 0 && rc != -EBUSY ? stkpy_raise(rc, &err) : result_of(rc, "");
 }

@@ -105,9 +105,10 @@ stkpy_loader_push(PyObject *object, PyObject *args, PyObject *kwargs)
         ids_fini(&ids);
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS rc =
-        stk_loader_push(self->loader, ids.ids, ids.count, end_epoch, end_run);
-    Py_END_ALLOW_THREADS stkpy_loader_end(self);
+    PyThreadState *thread = PyEval_SaveThread();
+    rc = stk_loader_push(self->loader, ids.ids, ids.count, end_epoch, end_run);
+    PyEval_RestoreThread(thread);
+    stkpy_loader_end(self);
     ids_fini(&ids);
     return result_of(rc);
 }

@@ -163,8 +163,11 @@ order_ids(PyObject *object, PyObject *args, PyObject *kwargs)
     if (!array)
         return NULL;
     uint64_t *ids = array->bytes;
-    Py_BEGIN_ALLOW_THREADS rc = stk_order_ids(self->order, epoch, first, count, ids);
-    Py_END_ALLOW_THREADS if (rc == 0) return (PyObject *)array;
+    PyThreadState *thread = PyEval_SaveThread();
+    rc = stk_order_ids(self->order, epoch, first, count, ids);
+    PyEval_RestoreThread(thread);
+    if (rc == 0)
+        return (PyObject *)array;
     Py_DECREF((PyObject *)array);
     return stkpy_raise(rc, NULL);
 }
@@ -185,8 +188,11 @@ order_frequency(PyObject *object, PyObject *args)
     if (!array)
         return NULL;
     uint32_t *counts = array->bytes;
-    Py_BEGIN_ALLOW_THREADS rc = stk_order_frequency(self->order, first_epoch, epochs, counts);
-    Py_END_ALLOW_THREADS if (rc == 0) return (PyObject *)array;
+    PyThreadState *thread = PyEval_SaveThread();
+    rc = stk_order_frequency(self->order, first_epoch, epochs, counts);
+    PyEval_RestoreThread(thread);
+    if (rc == 0)
+        return (PyObject *)array;
     Py_DECREF((PyObject *)array);
     return stkpy_raise(rc, NULL);
 }
