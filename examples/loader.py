@@ -24,8 +24,8 @@ def main(path):
                     # Fixed: numpy.asarray(batch.data), torch.from_dlpack(batch.data), ...
                     n_bytes += batch.data.nbytes
             stats = loader.stats()
-    print(f"{n_bytes} bytes in {stats['batches']} batches, {stats['origin_bytes']} from the origin, "
-          f"{stats['wait_ns'] / 1e6:.0f} ms waited")
+    print(f"{n_bytes} bytes in {stats['batches']} batches, "
+          f"{stats['origin_bytes']} from the origin, {stats['wait_ns'] / 1e6:.0f} ms waited")
 
 
 if __name__ == "__main__":

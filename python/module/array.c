@@ -209,12 +209,12 @@ array_readonly(PyObject *object, void *unused)
 }
 
 static PyMethodDef methods[] = {
-    {"tolist", array_to_list, METH_NOARGS, "tolist()\n--\n\nA copy as a list of numbers."},
+    {"tolist", array_to_list, METH_NOARGS, "tolist($self, /)\n--\n\nA copy as a list of numbers."},
     {"__dlpack__", STKPY_METHOD(stkpy_dlpack), METH_VARARGS | METH_KEYWORDS,
-     "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
+     "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
      "The memory as a DLPack tensor, without a copy."},
     {"__dlpack_device__", stkpy_dlpack_device, METH_NOARGS,
-     "__dlpack_device__()\n--\n\nWhere the memory is: (1, 0), the CPU."},
+     "__dlpack_device__($self, /)\n--\n\nWhere the memory is: (1, 0), the CPU."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -249,7 +249,8 @@ static PyGetSetDef properties[] = {
 
 static PyMethodDef methods[] = {
     {"release", batch_release, METH_NOARGS,
-     "release()\n--\n\nGives it back. False where buffers into it are still held: then it goes "
+     "release($self, /)\n--\n\nGives it back. False where buffers into it are still held: then it "
+     "goes "
      "back with the last of them."},
     {"__enter__", batch_enter, METH_NOARGS, NULL},
     {"__exit__", batch_release_at_exit, METH_VARARGS, NULL},

@@ -195,9 +195,9 @@ extern const struct stkpy_option stkpy_order_kind_options[];
 
 /* A user of the engine has gone; closes it if it waits for that. */
 void
-stkpy_engine_put(struct stkpy_engine *engine);
+stkpy_engine_put(struct stkpy_engine *self);
 void
-stkpy_dataset_put(struct stkpy_dataset *dataset);
+stkpy_dataset_put(struct stkpy_dataset *self);
 
 /* Adds a value under a name and drops the reference to it. Returns 0 or -1; value may be NULL. */
 int
@@ -205,11 +205,11 @@ stkpy_dict_set(PyObject *dict, const char *name, PyObject *value);
 
 /* Gives a batch back now, or when the thread that is in a call comes out of it. */
 void
-stkpy_loader_give_back(struct stkpy_loader *loader, const stk_batch *batch);
+stkpy_loader_give_back(struct stkpy_loader *self, const stk_batch *batch);
 
 /* An exported buffer has ended; closes the loader if it waits for that. */
 void
-stkpy_loader_put(struct stkpy_loader *loader);
+stkpy_loader_put(struct stkpy_loader *self);
 
 /* How the samples of a data set look in the fixed layout: bytes, where nothing better is known. */
 void
@@ -217,17 +217,17 @@ stkpy_layout_of(struct stkpy_layout *layout, const stk_dataset_info *info);
 
 /* Methods of a loader that have a file of their own (loader_push.c, loader_stats.c). */
 PyObject *
-stkpy_loader_push(PyObject *loader, PyObject *args, PyObject *kwargs);
+stkpy_loader_push(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *
-stkpy_loader_stats(PyObject *loader, PyObject *args, PyObject *kwargs);
+stkpy_loader_stats(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *
-stkpy_loader_replacements(PyObject *loader, PyObject *unused);
+stkpy_loader_replacements(PyObject *object, PyObject *unused);
 
 /* Begins a call of the library on a loader. Returns 0, or -1 with an error set. */
 int
-stkpy_loader_begin(struct stkpy_loader *loader);
+stkpy_loader_begin(struct stkpy_loader *self);
 void
-stkpy_loader_end(struct stkpy_loader *loader);
+stkpy_loader_end(struct stkpy_loader *self);
 
 /* A batch that is not filled yet. Returns owned. */
 struct stkpy_batch *
@@ -246,9 +246,9 @@ stkpy_array_put(struct stkpy_array *array);
 
 /* __dlpack__ and __dlpack_device__ of an array (dlpack.c). */
 PyObject *
-stkpy_dlpack(PyObject *array, PyObject *args, PyObject *kwargs);
+stkpy_dlpack(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *
-stkpy_dlpack_device(PyObject *array, PyObject *unused);
+stkpy_dlpack_device(PyObject *object, PyObject *unused);
 
 /* Where a method is declared with other arguments than its table has. */
 #define STKPY_METHOD(function) ((PyCFunction)(void (*)(void))(function))

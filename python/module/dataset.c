@@ -272,11 +272,11 @@ dataset_enter(PyObject *object, PyObject *unused)
 }
 
 static PyMethodDef methods[] = {
-    {"info", dataset_info, METH_NOARGS, "info()\n--\n\nWhat it is, as a dictionary."},
+    {"info", dataset_info, METH_NOARGS, "info($self, /)\n--\n\nWhat it is, as a dictionary."},
     {"locate", dataset_locate, METH_O,
-     "locate(sample, /)\n--\n\nWhere a sample lies: (path, offset, bytes, label)."},
+     "locate($self, sample, /)\n--\n\nWhere a sample lies: (path, offset, bytes, label)."},
     {"close", dataset_close, METH_NOARGS,
-     "close()\n--\n\nCloses it, as soon as no loader uses it any more."},
+     "close($self, /)\n--\n\nCloses it, as soon as no loader uses it any more."},
     {"__enter__", dataset_enter, METH_NOARGS, NULL},
     {"__exit__", dataset_close, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

@@ -155,9 +155,10 @@ engine_enter(PyObject *object, PyObject *unused)
 }
 
 static PyMethodDef methods[] = {
-    {"stats", engine_stats, METH_NOARGS, "stats()\n--\n\nWhat it has done, as a dictionary."},
+    {"stats", engine_stats, METH_NOARGS,
+     "stats($self, /)\n--\n\nWhat it has done, as a dictionary."},
     {"close", engine_close, METH_NOARGS,
-     "close()\n--\n\nStops it, as soon as no data set or loader uses it any more."},
+     "close($self, /)\n--\n\nStops it, as soon as no data set or loader uses it any more."},
     {"__enter__", engine_enter, METH_NOARGS, NULL},
     {"__exit__", engine_close, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

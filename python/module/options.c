@@ -162,7 +162,7 @@ take_name(PyObject *object, const char *what, const char *const *names, uint32_t
 static int
 take_text(PyObject *object, const char *what, PyObject *keep, const char **ret_text)
 {
-    Py_ssize_t n_bytes;
+    Py_ssize_t n_bytes = 0;
     const char *text = PyUnicode_Check(object) ? PyUnicode_AsUTF8AndSize(object, &n_bytes) : NULL;
 
     if (!text) {

@@ -199,10 +199,12 @@ order_frequency(PyObject *object, PyObject *args)
 
 static PyMethodDef methods[] = {
     {"ids", STKPY_METHOD(order_ids), METH_VARARGS | METH_KEYWORDS,
-     "ids(epoch, first=0, count=None)\n--\n\nThe ids that this rank reads in an epoch, as a buffer "
+     "ids($self, epoch, first=0, count=None)\n--\n\nThe ids that this rank reads in an epoch, as a "
+     "buffer "
      "of uint64."},
     {"frequency", order_frequency, METH_VARARGS,
-     "frequency(first_epoch, epochs, /)\n--\n\nHow often this rank reads each sample in some "
+     "frequency($self, first_epoch, epochs, /)\n--\n\nHow often this rank reads each sample in "
+     "some "
      "epochs, as a buffer of uint32."},
     {NULL, NULL, 0, NULL},
 };

@@ -1,10 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
-from collections.abc import Buffer, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Final, Literal, SupportsIndex, TypedDict
+from typing import Any, Final, Literal, SupportsIndex, TypedDict, final, type_check_only
 
-from typing_extensions import CapsuleType, Self
+from typing_extensions import Buffer, CapsuleType, Self
+
+__all__ = [
+    "Array",
+    "Batch",
+    "Dataset",
+    "E_BORROW",
+    "E_CORRUPT",
+    "E_INFEASIBLE",
+    "E_MISMATCH",
+    "E_SAMPLE",
+    "E_STALE",
+    "E_VERSION",
+    "Engine",
+    "Error",
+    "Loader",
+    "Order",
+    "__version__",
+]
 
 __version__: Final[str]
 
@@ -34,7 +52,8 @@ class Error(OSError):
         self, code: int, message: str, path: str | None = None, sample: int | None = None
     ) -> None: ...
 
-class EngineStats(TypedDict):
+@type_check_only
+class _EngineStats(TypedDict):
     reads: int
     read_bytes: int
     submit_calls: int
@@ -42,7 +61,8 @@ class EngineStats(TypedDict):
     io_errors: int
     allocations: int
 
-class DatasetInfo(TypedDict):
+@type_check_only
+class _DatasetInfo(TypedDict):
     format: _Format
     classes: int
     samples: int
@@ -54,13 +74,15 @@ class DatasetInfo(TypedDict):
     shape: tuple[int, ...] | None
     index_built: bool
 
-class ByTier(TypedDict):
+@type_check_only
+class _ByTier(TypedDict):
     ram: int
     ssd: int
     peer: int
     origin: int
 
-class LoaderStats(TypedDict):
+@type_check_only
+class _LoaderStats(TypedDict):
     epoch: int | None
     batches: int
     samples: int
@@ -70,8 +92,8 @@ class LoaderStats(TypedDict):
     wait_p50_ns: int
     wait_p99_ns: int
     wait_max_ns: int
-    tier_samples: ByTier
-    tier_bytes: ByTier
+    tier_samples: _ByTier
+    tier_bytes: _ByTier
     origin_bytes: int
     bound_bytes: int
     capacity_bytes: int
@@ -95,7 +117,7 @@ class Engine:
     ) -> None: ...
     @property
     def io_method(self) -> str: ...
-    def stats(self) -> EngineStats: ...
+    def stats(self) -> _EngineStats: ...
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -126,7 +148,7 @@ class Dataset:
     def __len__(self) -> int: ...
     @property
     def classes(self) -> tuple[str, ...]: ...
-    def info(self) -> DatasetInfo: ...
+    def info(self) -> _DatasetInfo: ...
     def locate(self, sample: SupportsIndex, /) -> tuple[str, int, int, int]: ...
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
@@ -202,7 +224,7 @@ class Loader:
         end_epoch: bool = False,
         end_run: bool = False,
     ) -> None: ...
-    def stats(self, epoch: int | None = None) -> LoaderStats: ...
+    def stats(self, epoch: int | None = None) -> _LoaderStats: ...
     def replacements(self) -> list[tuple[int, int, int, int]]: ...
     def interrupt(self) -> None: ...
     def close(self) -> None: ...
@@ -215,6 +237,7 @@ class Loader:
         /,
     ) -> None: ...
 
+@final
 class Batch:
     @property
     def epoch(self) -> int: ...
@@ -245,6 +268,7 @@ class Batch:
         /,
     ) -> None: ...
 
+@final
 class Array:
     @property
     def shape(self) -> tuple[int, ...]: ...

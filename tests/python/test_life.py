@@ -265,7 +265,8 @@ data = stoker.Dataset(engine, sys.argv[1], 'record', record_bytes=96)
 loader = stoker.Loader(engine, data, 4, epochs=None)
 """
 FORK = """
-import os
+import os, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 on: of forks beside threads
 first = next(loader)
 child = os.fork()
 if child == 0:
@@ -284,6 +285,7 @@ if child == 0:
     assert next(stoker.Loader(own, mine, 4)).step == 0
     sys.exit(0)
 assert os.waitpid(child, 0)[1] == 0
+del first
 for batch in loader:
     if batch.step == 100:
         break
