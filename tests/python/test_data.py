@@ -170,8 +170,8 @@ class DLPack(DataTest):
         versioned = tensor_of(new, b"dltensor_versioned", Versioned)
         self.assertEqual((versioned.major, versioned.flags), (1, 1))
         self.check(versioned.tensor, labels, 0, 64, (8,))
-        self.assertEqual(tensor_of(data.__dlpack__(max_version=(1, 0)), b"dltensor_versioned",
-                                   Versioned).flags, 0)
+        writable = data.__dlpack__(max_version=(1, 0))
+        self.assertEqual(tensor_of(writable, b"dltensor_versioned", Versioned).flags, 0)
         self.assertIn("dltensor", repr(data.__dlpack__(max_version=(0, 8))))
 
     def test_refusals(self):
