@@ -73,7 +73,7 @@ batches_come_in_order(void **state)
     sti_staging_publish(&staging);
     assert_int_equal(sti_staging_ready(&staging), RECORDS);
     for (int at = 0; at < RECORDS; at++) {
-        assert_int_equal(sti_staging_next(&staging, &got), STK_BATCH);
+        assert_int_equal(sti_staging_next(&staging, UINT64_MAX, &got), STK_BATCH);
         assert_ptr_equal(got, filled[at]);
     }
     for (int at = RECORDS - 1; at >= 0; at--) {
@@ -149,18 +149,19 @@ nothing_to_come_is_said(void **state)
     (void)state;
     open_staging(&staging, 0);
     sti_staging_set_idle(&staging, false, true);
-    assert_int_equal(sti_staging_next(&staging, &got), -EAGAIN);
+    assert_int_equal(sti_staging_next(&staging, UINT64_MAX, &got), -EAGAIN);
     sti_staging_set_idle(&staging, true, false);
-    assert_int_equal(sti_staging_next(&staging, &got), STK_END);
+    assert_int_equal(sti_staging_next(&staging, UINT64_MAX, &got), STK_END);
     record = begin(&staging, 0);
     record->n_pending = 0;
     sti_staging_publish(&staging);
-    assert_int_equal(sti_staging_next(&staging, &got), STK_BATCH); /* what is ready comes first */
-    assert_int_equal(sti_staging_next(&staging, &got), STK_END);
+    assert_int_equal(sti_staging_next(&staging, UINT64_MAX, &got),
+                     STK_BATCH); /* what is ready comes first */
+    assert_int_equal(sti_staging_next(&staging, UINT64_MAX, &got), STK_END);
     sti_staging_interrupt(&staging);
     sti_staging_interrupt(&staging);
-    assert_int_equal(sti_staging_next(&staging, &got), -EINTR); /* once */
-    assert_int_equal(sti_staging_next(&staging, &got), STK_END);
+    assert_int_equal(sti_staging_next(&staging, UINT64_MAX, &got), -EINTR); /* once */
+    assert_int_equal(sti_staging_next(&staging, UINT64_MAX, &got), STK_END);
     sti_staging_fini(&staging);
 }
 
@@ -177,15 +178,15 @@ returns_wake_when_wanted(void **state)
         begin(&staging, step)->n_pending = 0;
     sti_staging_publish(&staging);
     n_wakes = 0;
-    assert_int_equal(sti_staging_next(&staging, &got), STK_BATCH);
+    assert_int_equal(sti_staging_next(&staging, UINT64_MAX, &got), STK_BATCH);
     assert_int_equal(sti_staging_return(&staging, got), 0);
     assert_int_equal(n_wakes, 0);
     sti_staging_want_returns(&staging); /* one is there already */
     assert_int_equal(n_wakes, 1);
-    assert_int_equal(sti_staging_next(&staging, &got), STK_BATCH);
+    assert_int_equal(sti_staging_next(&staging, UINT64_MAX, &got), STK_BATCH);
     assert_int_equal(sti_staging_return(&staging, got), 0);
     assert_int_equal(n_wakes, 2);
-    assert_int_equal(sti_staging_next(&staging, &got), STK_BATCH);
+    assert_int_equal(sti_staging_next(&staging, UINT64_MAX, &got), STK_BATCH);
     assert_int_equal(sti_staging_return(&staging, got), 0);
     assert_int_equal(n_wakes, 2);
     sti_staging_fini(&staging);
@@ -222,10 +223,10 @@ waits_end_with_what_they_wait_for(void **state)
     (void)state;
     open_staging(&staging, 0);
     assert_int_equal(pthread_create(&loop, NULL, play_loop, &staging), 0);
-    assert_int_equal(sti_staging_next(&staging, &got), STK_BATCH);
+    assert_int_equal(sti_staging_next(&staging, UINT64_MAX, &got), STK_BATCH);
     assert_int_equal(sti_staging_return(&staging, got), 0);
     sti_staging_command(&staging, STI_COMMAND_SEEK, 3, 9);
-    assert_int_equal(sti_staging_next(&staging, &got), STK_END);
+    assert_int_equal(sti_staging_next(&staging, UINT64_MAX, &got), STK_END);
     assert_int_equal(pthread_join(loop, NULL), 0);
     sti_staging_fini(&staging);
 }

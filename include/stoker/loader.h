@@ -158,6 +158,15 @@ stk_loader_close(stk_loader *loader);
 STK_API int
 stk_loader_next(stk_loader *loader, stk_batch *batch);
 
+/*
+ * stk_loader_next() that waits at most timeout_ns nanoseconds (0: only looks; UINT64_MAX: as
+ * long as it takes) and returns -ETIMEDOUT when the batch is not there by then; the next call
+ * waits for the same one, and the statistics count what both have waited. For a caller that has
+ * something else to look at now and then.
+ */
+STK_API int
+stk_loader_next_timeout(stk_loader *loader, stk_batch *batch, uint64_t timeout_ns);
+
 /* Gives a batch back, in any order: its pointers are set to NULL, its numbers stay. Errors:
  * -EINVAL not borrowed. Does not block. */
 STK_API int

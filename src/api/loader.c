@@ -52,7 +52,13 @@ stk_loader_close(stk_loader *loader)
 int
 stk_loader_next(stk_loader *loader, stk_batch *batch)
 {
-    return loader && batch ? sti_loader_next(loader->loader, batch) : -EINVAL;
+    return stk_loader_next_timeout(loader, batch, UINT64_MAX);
+}
+
+int
+stk_loader_next_timeout(stk_loader *loader, stk_batch *batch, uint64_t timeout_ns)
+{
+    return loader && batch ? sti_loader_next(loader->loader, batch, timeout_ns) : -EINVAL;
 }
 
 int

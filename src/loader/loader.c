@@ -131,7 +131,7 @@ advance(struct sti_loader *loader, const struct sti_batch_cut *cut)
 }
 
 int
-sti_loader_next(struct sti_loader *loader, stk_batch *batch)
+sti_loader_next(struct sti_loader *loader, stk_batch *batch, uint64_t timeout_ns)
 {
     struct sti_staging *staging = sti_fetcher_staging(loader->fetcher);
     struct sti_record *record;
@@ -140,7 +140,7 @@ sti_loader_next(struct sti_loader *loader, stk_batch *batch)
         return sti_error_set(&loader->last_error, STK_E_BORROW,
                              "%" PRIu32 " batches are borrowed already; release one first",
                              loader->n_out);
-    int rc = sti_staging_next(staging, &record);
+    int rc = sti_staging_next(staging, timeout_ns, &record);
     if (rc != STK_BATCH)
         return rc;
     advance(loader, &record->cut);

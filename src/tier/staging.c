@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 
@@ -234,25 +235,54 @@ look_locked(struct sti_staging *staging, struct sti_record **ret_record, uint64_
     return INT32_MIN;
 }
 
-int
-sti_staging_next(struct sti_staging *staging, struct sti_record **ret_record)
+/*
+ * Sleeps until a post, or until a monotonic time at most. A signal ends nothing: a handler that
+ * wants that calls interrupt. Returns 0 or -ETIMEDOUT.
+ */
+static int
+wait_until(struct sti_staging *staging, uint64_t deadline_ns)
 {
-    uint64_t start_ns = sti_clock_ns();
+    const struct timespec deadline = {.tv_sec = (time_t)(deadline_ns / STI_NS_PER_S),
+                                      .tv_nsec = (long)(deadline_ns % STI_NS_PER_S)};
+    int rc;
+
+    do {
+        rc = deadline_ns == UINT64_MAX
+                 ? sem_wait(&staging->ready_sem)
+                 : sem_clockwait(&staging->ready_sem, CLOCK_MONOTONIC, &deadline);
+    } while (rc < 0 && errno == EINTR);
+    return rc < 0 ? -errno : 0;
+}
+
+int
+sti_staging_next(struct sti_staging *staging, uint64_t timeout_ns, struct sti_record **ret_record)
+{
+    uint64_t now_ns = sti_clock_ns();
+    uint64_t start_ns = now_ns - staging->waited_ns;
+    uint64_t deadline_ns = timeout_ns < UINT64_MAX - now_ns ? now_ns + timeout_ns : UINT64_MAX;
+    int rc = 0;
 
     for (;;) {
-        if (__atomic_exchange_n(&staging->is_interrupted, 0, __ATOMIC_ACQ_REL))
-            return -EINTR;
+        if (__atomic_exchange_n(&staging->is_interrupted, 0, __ATOMIC_ACQ_REL)) {
+            rc = -EINTR;
+            break;
+        }
         sti_mutex_lock(&staging->lock);
-        int rc = look_locked(staging, ret_record, start_ns);
+        int found = look_locked(staging, ret_record, start_ns);
         bool has_news = staging->returned.n > 0;
         sti_mutex_unlock(&staging->lock);
-        if (rc != INT32_MIN)
-            return rc;
+        if (found != INT32_MIN) {
+            staging->waited_ns = 0;
+            return found;
+        }
+        if (rc < 0) /* late, and this was the last look */
+            break;
         if (has_news)
             staging->wake(staging->context);
-        while (sem_wait(&staging->ready_sem) < 0)
-            ; /* EINTR only: a handler that wants this to end calls interrupt */
+        rc = wait_until(staging, deadline_ns);
     }
+    staging->waited_ns = sti_clock_ns() - start_ns;
+    return rc;
 }
 
 /* The record that a handle names, or NULL: the handle is the caller's and may be anything. */

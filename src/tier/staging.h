@@ -91,6 +91,7 @@ struct sti_staging {
     void *context;
     sem_t ready_sem;
     int is_interrupted; /* atomic: set by interrupt, taken by next */
+    uint64_t waited_ns; /* the consumer's: by calls of next that ended without a result */
 
     struct sti_mutex lock;
     struct sti_record_list ready STI_GUARDED_BY(&lock);
@@ -143,10 +144,11 @@ sti_record_list_pop(struct sti_record_list *list);
 /* ---- the consumer's side ---- */
 
 /*
- * Waits for the next record in order. Returns STK_BATCH, STK_END, -EAGAIN (starved) or -EINTR.
+ * Waits for the next record in order, timeout_ns at most (UINT64_MAX: without end). Returns
+ * STK_BATCH, STK_END, -EAGAIN (starved), -EINTR or -ETIMEDOUT.
  */
 int
-sti_staging_next(struct sti_staging *staging, struct sti_record **ret_record);
+sti_staging_next(struct sti_staging *staging, uint64_t timeout_ns, struct sti_record **ret_record);
 
 /* Gives a record back. Errors: -EINVAL it is not one that next has given and nobody returned. */
 int
