@@ -4,6 +4,11 @@
  * these options; else make one, and put it where it can be written: at index_path if that is
  * given, else beside the data, else in the cache directory, else nowhere.
  *
+ * A data set of shards is a list of names before it is anything else: it is made at every open,
+ * from the pattern or the directory, and compared with the index's. Only where a directory is
+ * opened without a format is that put off until an index was found or has to be made, because a
+ * plain folder of many files should not be listed for nothing.
+ *
  * An index made with other options is replaced. One that is damaged, of another version or stale
  * is refused with the reason, because a job that silently trains on other samples than the day
  * before is worse than one that does not start. One thread, the aio's owner.
@@ -28,6 +33,8 @@
 #include "format/name.h"
 #include "format/options.h"
 #include "format/path.h"
+#include "format/shards.h"
+#include "format/tar_index.h"
 #include "format/time.h"
 #include "io/aio.h"
 
@@ -44,7 +51,10 @@ struct opening {
     struct sti_dataset *dataset; /* being filled */
     struct statx found;          /* of path */
     bool is_dir;
-    char *name;           /* of the one file; NULL for folders; owned */
+    bool is_tar;
+    bool is_list;         /* the path is a pattern for shards */
+    char *name;           /* of the one file, or the pattern; NULL for folders; owned */
+    struct sti_shards shards;
     char *places[PLACES]; /* where the index may be, the best first; owned */
     uint32_t n_places;
     struct sti_tree tree;
@@ -56,6 +66,7 @@ opening_fini(struct opening *opening)
     sti_mem_free(opening->name);
     for (uint32_t i = 0; i < PLACES; i++)
         sti_mem_free(opening->places[i]);
+    sti_shards_fini(&opening->shards);
     sti_tree_fini(&opening->tree);
 }
 
@@ -78,12 +89,24 @@ stat_path(struct sti_aio *aio, const char *path, struct statx *ret_found)
     return sti_aio_run(aio, &op);
 }
 
+/* Options that contradict shards. */
+static int
+check_tar(const struct opening *opening)
+{
+    if (opening->opts.labels_path || opening->opts.extensions)
+        return sti_error_set_path(opening->err, -EINVAL, opening->path,
+                                  "labels_path and extensions are no options of shards");
+    return 0;
+}
+
 /* Options that contradict what lies at the path. */
 static int
 check_kind(const struct opening *opening)
 {
     const stk_dataset_opts *opts = &opening->opts;
 
+    if (opening->is_tar)
+        return check_tar(opening);
     if (opening->is_dir && sti_index_is_one_file(opts->format))
         return sti_error_set_path(opening->err, -EISDIR, opening->path,
                                   "a directory; the format asked for is one file");
@@ -102,36 +125,102 @@ check_kind(const struct opening *opening)
     return 0;
 }
 
-/* Looks at the path and opens the directory that extents are relative to. */
+/* What AUTO takes for shards by name, compressed ones too: what to do about these is told when
+ * they are read. */
+#define TAR_ENDINGS ".tar .tar.gz .tgz .tar.zst .tar.xz .tar.bz2 .tar.lz4"
+
+/* Looks at the path. */
+static int
+find_kind(struct opening *opening)
+{
+    const char *path = opening->path;
+    uint32_t format = opening->opts.format;
+    bool may_be_tar = format == STK_FORMAT_AUTO || format == STK_FORMAT_TAR;
+    int rc = stat_path(opening->aio, path, &opening->found);
+
+    if ((rc == -ENOENT || rc == -ENOTDIR || rc == -ENAMETOOLONG) && may_be_tar &&
+        sti_shards_is_pattern(path)) {
+        opening->is_list = true;
+        opening->is_tar = true;
+        return check_tar(opening);
+    }
+    if (rc < 0)
+        return sti_error_set_path(opening->err, rc, path, "cannot open the data set: %s",
+                                  sti_error_text(rc));
+    opening->is_dir = S_ISDIR(opening->found.stx_mode);
+    opening->is_tar =
+        format == STK_FORMAT_TAR || (format == STK_FORMAT_AUTO && !opening->is_dir &&
+                                     sti_name_has_ending(path, strlen(path), TAR_ENDINGS));
+    return check_kind(opening);
+}
+
+/* The directory that extents are relative to, and what is in it. */
+static int
+name_data(struct opening *opening)
+{
+    struct sti_dataset *dataset = opening->dataset;
+    const char *part = sti_shards_pattern_part(opening->path);
+
+    if (opening->is_dir) {
+        dataset->shown = sti_mem_strdup(opening->path);
+        return dataset->shown ? 0 : no_memory(opening);
+    }
+    if (opening->is_list) {
+        dataset->shown = part == opening->path ? sti_mem_strdup(".") : sti_mem_strdup(opening->path);
+        if (dataset->shown && part > opening->path + 1)
+            dataset->shown[part - opening->path - 1] = '\0';
+        else if (dataset->shown && part > opening->path)
+            dataset->shown[1] = '\0'; /* the root */
+        opening->name = sti_mem_strdup(part);
+    } else {
+        dataset->shown = sti_path_directory(opening->path);
+        opening->name = sti_path_name(opening->path);
+    }
+    return dataset->shown && opening->name ? 0 : no_memory(opening);
+}
+
+/* The names of the shards, where it is known that there are some. */
+static int
+find_shards(struct opening *opening)
+{
+    const struct sti_dataset *dataset = opening->dataset;
+    int rc;
+
+    if (!opening->is_tar)
+        return 0;
+    if (opening->is_list)
+        return sti_shards_find(&opening->shards, opening->aio, dataset->dir_fd, dataset->shown,
+                               opening->path, opening->err);
+    if (!opening->is_dir) {
+        rc = sti_shards_add(&opening->shards, opening->name);
+        return rc < 0 ? no_memory(opening) : 0;
+    }
+    rc = sti_shards_list(&opening->shards, opening->aio, dataset->dir_fd, dataset->shown, NULL,
+                         opening->err);
+    if (rc == 0 && opening->shards.n == 0)
+        return sti_error_set_path(opening->err, -EINVAL, dataset->shown,
+                                  "no file in it ends in .tar; compressed archives have to be "
+                                  "decompressed first: gunzip, zstd -d, xz -d");
+    return rc;
+}
+
+/* Finds what is at the path and opens the directory that extents are relative to. */
 static int
 find_data(struct opening *opening)
 {
     struct sti_dataset *dataset = opening->dataset;
-    int rc = stat_path(opening->aio, opening->path, &opening->found);
+    int rc = find_kind(opening);
 
-    if (rc < 0)
-        return sti_error_set_path(opening->err, rc, opening->path, "cannot open the data set: %s",
-                                  sti_error_text(rc));
-    opening->is_dir = S_ISDIR(opening->found.stx_mode);
-    rc = check_kind(opening);
+    if (rc == 0)
+        rc = name_data(opening);
     if (rc < 0)
         return rc;
-    if (opening->is_dir) {
-        dataset->shown = sti_mem_strdup(opening->path);
-    } else {
-        dataset->shown = sti_path_directory(opening->path);
-        opening->name = sti_path_name(opening->path);
-        if (!opening->name)
-            return no_memory(opening);
-    }
-    if (!dataset->shown)
-        return no_memory(opening);
     rc = sti_store_open_fd(opening->aio, AT_FDCWD, dataset->shown, O_PATH | O_DIRECTORY);
     if (rc < 0)
         return sti_error_set_path(opening->err, rc, dataset->shown, "cannot open: %s",
                                   sti_error_text(rc));
     dataset->dir_fd = rc;
-    return 0;
+    return find_shards(opening);
 }
 
 /* The path of the index in the cache directory: named by the data's canonical path, which the
@@ -156,6 +245,17 @@ cache_place(const struct opening *opening)
     return sti_path_join(opening->cache_dir, name);
 }
 
+/* The index of a list lies in the shards' directory, named by the pattern. */
+static char *
+list_place(const struct opening *opening)
+{
+    char name[64];
+    uint64_t hash = sti_hash(STI_HASH_START, opening->name, strlen(opening->name));
+
+    (void)snprintf(name, sizeof(name), ".%016llx" STI_NAME_INDEX, (unsigned long long)hash);
+    return sti_path_join(opening->dataset->shown, name);
+}
+
 static int
 list_places(struct opening *opening)
 {
@@ -163,6 +263,8 @@ list_places(struct opening *opening)
         opening->places[0] = sti_mem_strdup(opening->opts.index_path);
     } else if (opening->is_dir) {
         opening->places[0] = sti_path_join(opening->path, STI_NAME_INDEX);
+    } else if (opening->is_list) {
+        opening->places[0] = list_place(opening);
     } else {
         size_t n = strlen(opening->name) + sizeof(STI_NAME_INDEX);
         char *name = sti_mem_new(n, 1);
@@ -203,6 +305,8 @@ adopt(struct opening *opening, const char *index_path)
     dataset->index_path = index_path ? sti_mem_strdup(index_path) : NULL;
     if (index_path && !dataset->index_path)
         return no_memory(opening);
+    if (dataset->index.head.format == STK_FORMAT_TAR)
+        dataset->n_files = dataset->index.head.sources;
     if (!sti_index_is_one_file(dataset->index.head.format))
         return 0;
     if (sti_index_get_source(&dataset->index, 0, &data) < 0)
@@ -210,6 +314,7 @@ adopt(struct opening *opening, const char *index_path)
                                   "the index changed while it was read");
     dataset->file_name = data.path;
     dataset->file_bytes = data.n_bytes;
+    dataset->n_files = 1;
     return 0;
 }
 
@@ -221,10 +326,32 @@ is_wanted(const struct opening *opening, const struct sti_index *index)
 
     if (!sti_options_match(&opening->opts, &index->head))
         return false;
+    if (index->head.format == STK_FORMAT_TAR)
+        return opening->is_tar || opening->is_dir;
+    if (opening->is_tar)
+        return false;
     if (opening->is_dir == sti_index_is_one_file(index->head.format))
         return false;
     return opening->is_dir ||
            (sti_index_get_source(index, 0, &data) == 0 && strcmp(data.path, opening->name) == 0);
+}
+
+/* Whether an index of shards is of those that are there. */
+static int
+check_shards(struct opening *opening)
+{
+    const struct sti_dataset *dataset = opening->dataset;
+    int rc = 0;
+
+    if (dataset->index.head.format != STK_FORMAT_TAR)
+        return 0;
+    if (!opening->is_tar) { /* a directory that was put off */
+        opening->is_tar = true;
+        rc = find_shards(opening);
+    }
+    if (rc == 0)
+        rc = sti_shards_compare(&opening->shards, &dataset->index, dataset->shown, opening->err);
+    return rc;
 }
 
 static int
@@ -238,6 +365,8 @@ check_index(struct opening *opening, const char *place)
     if (rc < 0)
         (void)snprintf(err->path, sizeof(err->path), "%s", place); /* truncation is fine here */
     else
+        rc = check_shards(opening);
+    if (rc == 0)
         rc = sti_fresh_check(&dataset->index, opening->aio, &fresh, err);
     return rc;
 }
@@ -269,14 +398,39 @@ take(struct opening *opening, const char *place)
     return rc < 0 ? rc : 1;
 }
 
+/* Whether a directory that was opened without a format holds shards. */
+static int
+recognise_shards(struct opening *opening)
+{
+    const struct sti_dataset *dataset = opening->dataset;
+    bool is_alone = false;
+
+    if (!opening->is_dir || opening->is_tar || opening->opts.format != STK_FORMAT_AUTO ||
+        opening->opts.extensions)
+        return 0;
+    int rc = sti_shards_list(&opening->shards, opening->aio, dataset->dir_fd, dataset->shown,
+                             &is_alone, opening->err);
+    opening->is_tar = is_alone;
+    return rc;
+}
+
 static int
 build(struct opening *opening)
 {
     struct sti_dataset *dataset = opening->dataset;
     struct sti_index_writer writer = {.image = NULL};
-    int rc;
+    int rc = recognise_shards(opening);
 
-    if (opening->is_dir) {
+    if (rc < 0)
+        return rc;
+    if (!opening->is_tar && opening->opts.fields)
+        return sti_error_set_path(opening->err, -EINVAL, opening->path,
+                                  "fields is an option of shards; these are none");
+    if (opening->is_tar) {
+        struct sti_tar_place place = {
+            .dir_fd = dataset->dir_fd, .shown = dataset->shown, .shards = &opening->shards};
+        rc = sti_tar_index(&writer, opening->aio, &place, &opening->opts, opening->err);
+    } else if (opening->is_dir) {
         opening->tree.root_fd = dataset->dir_fd;
         opening->tree.shown = opening->path;
         rc = sti_folder_index(&writer, &opening->tree, opening->aio, &opening->opts, opening->err);
@@ -403,7 +557,12 @@ make(struct opening *opening)
                          opening->err);
     if (rc == 0)
         rc = adopt(opening, place);
-    if (rc == 0 && place) {
+    if (rc == 0 && dataset->index.head.format == STK_FORMAT_TAR) {
+        struct sti_fresh_place fresh = fresh_place(opening, place);
+
+        /* Reading headers takes a while; what was changed meanwhile is not what was indexed. */
+        rc = sti_fresh_check(&dataset->index, opening->aio, &fresh, opening->err);
+    } else if (rc == 0 && place) {
         struct sti_fresh_place fresh = fresh_place(opening, place);
 
         /* What has changed meanwhile, the next open will find. */
