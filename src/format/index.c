@@ -132,6 +132,8 @@ sti_index_parse(struct sti_index *ret_index, const void *image, uint64_t n_bytes
         return sti_error_set(err, STK_E_CORRUPT, "the checksum of the index's head is wrong");
     decode_head(&index.head, index.image);
     const char *fault = head_fault(&index.head);
+    if (!fault && version < 2 && index.head.format == STK_FORMAT_TAR)
+        fault = "its version has no shards";
     if (fault)
         return sti_error_set(err, STK_E_CORRUPT, "the index's head is damaged: %s", fault);
     if (!place_tables(&index, n_bytes))
@@ -197,9 +199,9 @@ sti_index_get_range(const struct sti_index *index, uint64_t sample, uint32_t fie
     const unsigned char *at =
         index->ranges + (sample * index->head.fields + field_idx) * RANGE_BYTES;
     struct sti_index_range range = {.at = get_u64(at), .n_bytes = get_u64(at + 8)};
-    if (range.at == STI_INDEX_NO_FIELD ? range.n_bytes > 0
-                                       : range.at > span_bytes ||
-                                             range.n_bytes > span_bytes - range.at)
+    if (range.at == STI_INDEX_NO_FIELD
+            ? range.n_bytes > 0
+            : range.at > span_bytes || range.n_bytes > span_bytes - range.at)
         return STK_E_CORRUPT;
     *ret_range = range;
     return 0;

@@ -52,8 +52,8 @@ struct opening {
     struct statx found;          /* of path */
     bool is_dir;
     bool is_tar;
-    bool is_list;         /* the path is a pattern for shards */
-    char *name;           /* of the one file, or the pattern; NULL for folders; owned */
+    bool is_list; /* the path is a pattern for shards */
+    char *name;   /* of the one file, or the pattern; NULL for folders; owned */
     struct sti_shards shards;
     char *places[PLACES]; /* where the index may be, the best first; owned */
     uint32_t n_places;
@@ -166,7 +166,8 @@ name_data(struct opening *opening)
         return dataset->shown ? 0 : no_memory(opening);
     }
     if (opening->is_list) {
-        dataset->shown = part == opening->path ? sti_mem_strdup(".") : sti_mem_strdup(opening->path);
+        dataset->shown =
+            part == opening->path ? sti_mem_strdup(".") : sti_mem_strdup(opening->path);
         if (dataset->shown && part > opening->path + 1)
             dataset->shown[part - opening->path - 1] = '\0';
         else if (dataset->shown && part > opening->path)

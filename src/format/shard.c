@@ -105,8 +105,8 @@ static int
 add_sample(struct sti_shard *shard, const struct sti_tar_member *member, size_t key_bytes,
            stk_error *err)
 {
-    void *samples = grow(shard->samples, &shard->samples_room, shard->n_samples + 1,
-                         sizeof(*shard->samples));
+    void *samples =
+        grow(shard->samples, &shard->samples_room, shard->n_samples + 1, sizeof(*shard->samples));
     if (!samples)
         return no_memory(shard, err);
     shard->samples = samples;
@@ -152,8 +152,8 @@ find_field(struct sti_shard *shard, const char *name, uint32_t *ret_field, stk_e
 
     if (n >= sizeof(lower))
         return sti_error_set_path(err, -EINVAL, shard->shown,
-                                  "a field's name has %llu bytes, 63 are allowed: \"%.64s\"", (ull)n,
-                                  name);
+                                  "a field's name has %llu bytes, 63 are allowed: \"%.64s\"",
+                                  (ull)n, name);
     for (size_t i = 0; i <= n; i++)
         lower[i] = (char)(name[i] >= 'A' && name[i] <= 'Z' ? name[i] + ('a' - 'A') : name[i]);
     for (uint32_t at = 0; at < shard->n_fields; at++) {
@@ -208,8 +208,8 @@ sti_shard_add(struct sti_shard *shard, const struct sti_tar_member *member, stk_
     if (key_bytes == 0)
         return 0;
     int rc = find_field(shard, name, &field, err);
-    if (rc == 0 && (shard->n_samples == 0 ||
-                    !has_key(shard, shard->n_samples - 1, member->path, key_bytes)))
+    if (rc == 0 &&
+        (shard->n_samples == 0 || !has_key(shard, shard->n_samples - 1, member->path, key_bytes)))
         rc = add_sample(shard, member, key_bytes, err);
     if (rc < 0)
         return rc;

@@ -402,9 +402,8 @@ sti_shards_compare(const struct sti_shards *shards, const struct sti_index *inde
                                       shards->names[at], source.path);
     }
     if (n != shards->n)
-        return sti_error_set_path(err, STK_E_STALE, shown,
-                                  "other shards than were indexed: %" PRIu32 ", there were %" PRIu32
-                                  HINT,
-                                  shards->n, n);
+        return sti_error_set_path(
+            err, STK_E_STALE, shown,
+            "other shards than were indexed: %" PRIu32 ", there were %" PRIu32 HINT, shards->n, n);
     return 0;
 }

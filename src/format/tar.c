@@ -24,7 +24,14 @@
 
 #define BLOCK STI_TAR_BLOCK_BYTES
 
-enum { AT_NAME = 0, AT_SIZE = 124, AT_CHECKSUM = 148, AT_TYPE = 156, AT_MAGIC = 257, AT_PREFIX = 345 };
+enum {
+    AT_NAME = 0,
+    AT_SIZE = 124,
+    AT_CHECKSUM = 148,
+    AT_TYPE = 156,
+    AT_MAGIC = 257,
+    AT_PREFIX = 345
+};
 enum { NAME_BYTES = 100, SIZE_BYTES = 12, CHECKSUM_BYTES = 8, PREFIX_BYTES = 155 };
 
 typedef unsigned long long ull;
@@ -135,7 +142,9 @@ struct compression {
 static const struct compression compressions[] = {
     {"\x1f\x8b", 2, "gunzip -k FILE"},
     {"\x28\xb5\x2f\xfd", 4, "zstd -d FILE"},
-    {"\xfd" "7zXZ", 5, "xz -dk FILE"},
+    {"\xfd"
+     "7zXZ",
+     5, "xz -dk FILE"},
     {"BZh", 3, "bunzip2 -k FILE"},
     {"\x04\x22\x4d\x18", 4, "lz4 -d FILE"},
     {"PK\x03\x04", 4, "unzip FILE, and tar -cf the files"},

@@ -86,8 +86,7 @@ take_found(struct merge *merge)
                                           "more than %d different fields in all shards; choose "
                                           "some with the option fields",
                                           STK_MAX_FIELDS);
-            memcpy(merge->fields[merge->head.fields++], shard->fields[field],
-                   STI_SHARD_FIELD_SIZE);
+            memcpy(merge->fields[merge->head.fields++], shard->fields[field], STI_SHARD_FIELD_SIZE);
         }
     }
     uint32_t label = find_field(merge, STI_SHARD_LABEL);
@@ -221,7 +220,8 @@ count(struct merge *merge)
                                   "the data set is empty: no file in its shards has a name with a "
                                   "dot, as in KEY.jpg");
     if (head->samples > SAMPLES_MAX)
-        return sti_error_set_path(merge->err, -E2BIG, merge->place->shown, "more than 2^48 samples");
+        return sti_error_set_path(merge->err, -E2BIG, merge->place->shown,
+                                  "more than 2^48 samples");
     head->sources = merge->scan.n;
     return 0;
 }
@@ -263,8 +263,8 @@ static int
 index_shards(struct merge *merge, struct sti_aio *aio, const stk_dataset_opts *opts)
 {
     const struct sti_tar_place *place = merge->place;
-    int rc = sti_tar_scan(&merge->scan, aio, place->dir_fd, place->shown, place->shards,
-                          merge->err);
+    int rc =
+        sti_tar_scan(&merge->scan, aio, place->dir_fd, place->shown, place->shards, merge->err);
 
     if (rc < 0)
         return rc;

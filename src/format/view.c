@@ -308,9 +308,8 @@ sti_view_concat(struct sti_dataset **ret_dataset, struct sti_dataset *const *chi
                              STI_VIEW_CHILDREN_MAX);
     for (uint32_t at = 0; at < n; at++)
         if (sti_dataset_draws(children[at]))
-            return sti_error_set(err, -EINVAL,
-                                 "data set %" PRIu32 " is a mix, which cannot be part of a view",
-                                 at);
+            return sti_error_set(
+                err, -EINVAL, "data set %" PRIu32 " is a mix, which cannot be part of a view", at);
     struct sti_dataset *made = new_view(children, n);
     if (!made)
         return no_memory(err);

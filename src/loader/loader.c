@@ -62,8 +62,7 @@ sti_loader_open(struct sti_loader **ret_loader, struct sti_engine *engine,
         goto err_free;
     fetcher_opts->ram_bytes = ram_bytes;
     fetcher_opts->queue_depth = sti_engine_queue_depth(engine);
-    fetcher_opts->open_files =
-        sti_engine_take_files(engine, sti_dataset_files(dataset));
+    fetcher_opts->open_files = sti_engine_take_files(engine, sti_dataset_files(dataset));
     fetcher_opts->is_buffered = sti_engine_is_buffered(engine);
     fetcher_opts->aio = sti_loop_aio(sti_engine_loop(engine));
     fetcher_opts->pool = sti_engine_pool(engine);

@@ -330,8 +330,9 @@ obey(struct sti_fetcher *fetcher)
         sti_fetcher_submit_growing(fetcher);
         sti_aio_hurry(fetcher->opts.aio); /* a close does not wait for an emulated device */
     }
-    if (fetcher->n_decoding > 0 || (command == STI_COMMAND_STOP &&
-                                    (fetcher->n_reading > 0 || sti_origin_is_busy(&fetcher->origin))))
+    if (fetcher->n_decoding > 0 ||
+        (command == STI_COMMAND_STOP &&
+         (fetcher->n_reading > 0 || sti_origin_is_busy(&fetcher->origin))))
         return true;
     if (command == STI_COMMAND_SEEK)
         seek(fetcher, epoch, idx);

@@ -47,7 +47,7 @@ struct sti_read {
     struct sti_origin_range range;
     struct sti_extent extent; /* of all pieces, or of the first where it is split */
     struct sti_file_slot *file;
-    char *bounce;             /* buffer of its own */
+    char *bounce; /* buffer of its own */
     uint32_t n_pieces;
     uint32_t n_tries;
     bool is_in_place;

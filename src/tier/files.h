@@ -42,7 +42,7 @@ struct sti_files {
     uint32_t n_used; /* slots that were ever taken: the first ones */
     uint32_t n_busy; /* slots with an operation under way */
     uint64_t n_uses;
-    uint32_t *slot_of; /* by file: 1 + its slot, 0 for none; owned */
+    uint32_t *slot_of;           /* by file: 1 + its slot, 0 for none; owned */
     struct sti_file_slot *slots; /* owned */
 };
 

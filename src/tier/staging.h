@@ -89,8 +89,8 @@ struct sti_staging {
     uint32_t n_records;
     struct sti_arena arena; /* the slots */
     void *arrays;
-    void *field_arrays; /* with several fields */
-    stk_field *fields;  /* of all records */
+    void *field_arrays;          /* with several fields */
+    stk_field *fields;           /* of all records */
     void (*wake)(void *context); /* the loop */
     void *context;
     sem_t ready_sem;
@@ -122,8 +122,8 @@ struct sti_staging {
 struct sti_staging_opts {
     uint32_t n_records;
     uint32_t batch_size;
-    uint64_t slot_bytes; /* FIXED: bytes of an item; 0: RAW */
-    uint32_t n_fields;   /* RAW: 1 .. STK_MAX_FIELDS; FIXED: 1 */
+    uint64_t slot_bytes;            /* FIXED: bytes of an item; 0: RAW */
+    uint32_t n_fields;              /* RAW: 1 .. STK_MAX_FIELDS; FIXED: 1 */
     const char *const *field_names; /* the names are borrowed until fini */
     void (*wake)(void *context);
     void *context;
