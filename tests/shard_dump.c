@@ -47,11 +47,8 @@ static int
 dump(stk_engine *engine, stk_dataset *dataset, stk_error *err)
 {
     stk_order_opts order = {STK_ORDER_OPTS_INIT, .kind = STK_ORDER_SEQUENTIAL};
-    stk_loader_opts opts = {STK_LOADER_OPTS_INIT,
-                            .batch_size = 7,
-                            .epochs = 1,
-                            .layout = STK_LAYOUT_RAW,
-                            .order = &order};
+    stk_loader_opts opts = {STK_LOADER_OPTS_INIT, .batch_size = 7, .epochs = 1,
+                            .layout = STK_LAYOUT_RAW, .order = &order};
     stk_loader *loader;
     stk_batch batch;
     int rc = stk_loader_open(&loader, engine, dataset, &opts, err);
