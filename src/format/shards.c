@@ -277,9 +277,11 @@ take_name(void *context, const char *name, unsigned char d_type)
     if (sti_name_is_index(name))
         return 0;
     if (!listing->wildcard) {
+        if (name[0] == '.' || strcmp(name, "lost+found") == 0)
+            return 0;
         if (d_type == DT_DIR || sti_name_has_ending(name, n, STI_NAME_IMAGE_ENDINGS))
             listing->has_others = true;
-        if (name[0] == '.' || d_type == DT_DIR || !sti_name_has_ending(name, n, ".tar"))
+        if (d_type == DT_DIR || !sti_name_has_ending(name, n, ".tar"))
             return 0;
     } else if (fnmatch(listing->wildcard, name, FNM_PERIOD) != 0) {
         return 0;

@@ -4,7 +4,7 @@
  * is, ... close. Many chains run at a time, each with one operation under way; what was read is
  * parsed on the pool before its operation is done. Where members are small the shard is read in
  * large pieces, because skipping their data would cost more than reading it; where they are
- * large, one page per header is read.
+ * large, a page or two per header are read.
  *
  * Invariant: a slot's shard and parser belong to the pool's thread between submit and done of
  * its read, and to the aio's owner otherwise; no two slots have one shard.
@@ -25,6 +25,8 @@
 #define SLOTS 32
 #define MASK (STATX_TYPE | STATX_MODE | STATX_SIZE | STATX_MTIME)
 #define PAGE_BYTES UINT64_C(4096)
+/* Seen along with a header, since small members often follow a large one. */
+#define NEAR_BYTES UINT64_C(3072)
 #define FIRST_BYTES (UINT64_C(64) << 10)
 #define PIECE_BYTES (UINT64_C(256) << 10)
 /* Members that are this far apart on average are read one by one. */
@@ -151,7 +153,7 @@ piece_bytes(const struct slot *slot)
 {
     const struct sti_tar *tar = &slot->tar;
     uint64_t least = tar->offset + tar->need_bytes;
-    uint64_t end = (least + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    uint64_t end = (least + NEAR_BYTES + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 
     if (slot->n_members == 0)
         end = tar->offset + FIRST_BYTES;
