@@ -127,7 +127,8 @@ def test_gnu_tar(top, rng):
     refuse(top / "gnu.tar", ['has no field "json"', 'key "00004"'], "json")
     refuse(top / "gnu.tar", 'no field "png"', "png")
     # A whole tree, with directories between, and a list that names the archives.
-    subprocess.run(["tar", "--sort=name", "-C", top / "in", "-cf", top / "t-07.tar", "a"], check=True)
+    subprocess.run(["tar", "--sort=name", "-C", top / "in", "-cf", top / "t-07.tar", "a"],
+                   check=True)
     inside = [(p, d) for p, d in members if p.startswith("a/")]
     assert sorted(dump(top / "t-07.tar")) == sorted(expect(inside))
     both = dump(str(top / "{gnu,pax}.tar"))

@@ -208,7 +208,8 @@ sti_index_put_source(struct sti_index_writer *writer, uint32_t source_idx,
 
 /*
  * Sums up sizes, writes head and checksums. Order of calls: entries or spans, labels, classes
- * and fields, fingerprint, sources, seal. Errors: -ENOMEM, -E2BIG the sizes add up to more than INT64_MAX.
+ * and fields, fingerprint, sources, seal. Errors: -ENOMEM, -E2BIG the sizes add up to more than
+ * INT64_MAX.
  */
 int
 sti_index_seal(struct sti_index_writer *writer);

@@ -17,278 +17,35 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/mem.h"
-#include "format/dataset_internal.h"
 #include "format/file.h"
 #include "format/folder.h"
 #include "format/fresh.h"
-#include "format/hash.h"
 #include "format/name.h"
+#include "format/open_internal.h"
 #include "format/options.h"
 #include "format/path.h"
-#include "format/shards.h"
 #include "format/tar_index.h"
 #include "format/time.h"
 #include "io/aio.h"
 
-#define PLACES 2
-#define MASK (STATX_TYPE | STATX_MODE | STATX_INO | STATX_SIZE | STATX_MTIME)
-
-/* What sti_dataset_open() is at. */
-struct opening {
-    struct sti_aio *aio;
-    const char *path;
-    stk_dataset_opts opts; /* checked */
-    const char *cache_dir;
-    stk_error *err;
-    struct sti_dataset *dataset; /* being filled */
-    struct statx found;          /* of path */
-    bool is_dir;
-    bool is_tar;
-    bool is_list; /* the path is a pattern for shards */
-    char *name;   /* of the one file, or the pattern; NULL for folders; owned */
-    struct sti_shards shards;
-    char *places[PLACES]; /* where the index may be, the best first; owned */
-    uint32_t n_places;
-    struct sti_tree tree;
-};
-
 static void
-opening_fini(struct opening *opening)
+opening_fini(struct sti_opening *opening)
 {
     sti_mem_free(opening->name);
-    for (uint32_t i = 0; i < PLACES; i++)
+    for (uint32_t i = 0; i < STI_OPENING_PLACES; i++)
         sti_mem_free(opening->places[i]);
     sti_shards_fini(&opening->shards);
     sti_tree_fini(&opening->tree);
 }
 
-static int
-no_memory(const struct opening *opening)
-{
-    return sti_error_set_path(opening->err, -ENOMEM, opening->path,
-                              "no memory to open the data set");
-}
-
-static int
-stat_path(struct sti_aio *aio, const char *path, struct statx *ret_found)
-{
-    struct sti_aio_op op = {.kind = STI_AIO_STATX,
-                            .dir_fd = AT_FDCWD,
-                            .path = path,
-                            .statx = ret_found,
-                            .statx_mask = MASK};
-
-    return sti_aio_run(aio, &op);
-}
-
-/* Options that contradict shards. */
-static int
-check_tar(const struct opening *opening)
-{
-    if (opening->opts.labels_path || opening->opts.extensions)
-        return sti_error_set_path(opening->err, -EINVAL, opening->path,
-                                  "labels_path and extensions are no options of shards");
-    return 0;
-}
-
-/* Options that contradict what lies at the path. */
-static int
-check_kind(const struct opening *opening)
-{
-    const stk_dataset_opts *opts = &opening->opts;
-
-    if (opening->is_tar)
-        return check_tar(opening);
-    if (opening->is_dir && sti_index_is_one_file(opts->format))
-        return sti_error_set_path(opening->err, -EISDIR, opening->path,
-                                  "a directory; the format asked for is one file");
-    if (!opening->is_dir && !S_ISREG(opening->found.stx_mode))
-        return sti_error_set_path(opening->err, -EINVAL, opening->path,
-                                  "neither a directory nor a regular file");
-    if (!opening->is_dir && opts->format && !sti_index_is_one_file(opts->format))
-        return sti_error_set_path(opening->err, -ENOTDIR, opening->path,
-                                  "a file; the format asked for is a folder");
-    if (opening->is_dir && opts->labels_path)
-        return sti_error_set_path(opening->err, -EINVAL, opening->path,
-                                  "labels_path is an option of data sets that are one file");
-    if (!opening->is_dir && opts->extensions)
-        return sti_error_set_path(opening->err, -EINVAL, opening->path,
-                                  "extensions is an option of folders; this is a file");
-    return 0;
-}
-
-/* What AUTO takes for shards by name, compressed ones too: what to do about these is told when
- * they are read. */
-#define TAR_ENDINGS ".tar .tar.gz .tgz .tar.zst .tar.xz .tar.bz2 .tar.lz4"
-
-/* Looks at the path. */
-static int
-find_kind(struct opening *opening)
-{
-    const char *path = opening->path;
-    uint32_t format = opening->opts.format;
-    bool may_be_tar = format == STK_FORMAT_AUTO || format == STK_FORMAT_TAR;
-    int rc = stat_path(opening->aio, path, &opening->found);
-
-    if ((rc == -ENOENT || rc == -ENOTDIR || rc == -ENAMETOOLONG) && may_be_tar &&
-        sti_shards_is_pattern(path)) {
-        opening->is_list = true;
-        opening->is_tar = true;
-        return check_tar(opening);
-    }
-    if (rc < 0)
-        return sti_error_set_path(opening->err, rc, path, "cannot open the data set: %s",
-                                  sti_error_text(rc));
-    opening->is_dir = S_ISDIR(opening->found.stx_mode);
-    opening->is_tar =
-        format == STK_FORMAT_TAR || (format == STK_FORMAT_AUTO && !opening->is_dir &&
-                                     sti_name_has_ending(path, strlen(path), TAR_ENDINGS));
-    return check_kind(opening);
-}
-
-/* The directory that extents are relative to, and what is in it. */
-static int
-name_data(struct opening *opening)
-{
-    struct sti_dataset *dataset = opening->dataset;
-    const char *part = sti_shards_pattern_part(opening->path);
-
-    if (opening->is_dir) {
-        dataset->shown = sti_mem_strdup(opening->path);
-        return dataset->shown ? 0 : no_memory(opening);
-    }
-    if (opening->is_list) {
-        dataset->shown =
-            part == opening->path ? sti_mem_strdup(".") : sti_mem_strdup(opening->path);
-        if (dataset->shown && part > opening->path + 1)
-            dataset->shown[part - opening->path - 1] = '\0';
-        else if (dataset->shown && part > opening->path)
-            dataset->shown[1] = '\0'; /* the root */
-        opening->name = sti_mem_strdup(part);
-    } else {
-        dataset->shown = sti_path_directory(opening->path);
-        opening->name = sti_path_name(opening->path);
-    }
-    return dataset->shown && opening->name ? 0 : no_memory(opening);
-}
-
-/* The names of the shards, where it is known that there are some. */
-static int
-find_shards(struct opening *opening)
-{
-    const struct sti_dataset *dataset = opening->dataset;
-    int rc;
-
-    if (!opening->is_tar)
-        return 0;
-    if (opening->is_list)
-        return sti_shards_find(&opening->shards, opening->aio, dataset->dir_fd, dataset->shown,
-                               opening->path, opening->err);
-    if (!opening->is_dir) {
-        rc = sti_shards_add(&opening->shards, opening->name);
-        return rc < 0 ? no_memory(opening) : 0;
-    }
-    rc = sti_shards_list(&opening->shards, opening->aio, dataset->dir_fd, dataset->shown, NULL,
-                         opening->err);
-    if (rc == 0 && opening->shards.n == 0)
-        return sti_error_set_path(opening->err, -EINVAL, dataset->shown,
-                                  "no file in it ends in .tar; compressed archives have to be "
-                                  "decompressed first: gunzip, zstd -d, xz -d");
-    return rc;
-}
-
-/* Finds what is at the path and opens the directory that extents are relative to. */
-static int
-find_data(struct opening *opening)
-{
-    struct sti_dataset *dataset = opening->dataset;
-    int rc = find_kind(opening);
-
-    if (rc == 0)
-        rc = name_data(opening);
-    if (rc < 0)
-        return rc;
-    rc = sti_store_open_fd(opening->aio, AT_FDCWD, dataset->shown, O_PATH | O_DIRECTORY);
-    if (rc < 0)
-        return sti_error_set_path(opening->err, rc, dataset->shown, "cannot open: %s",
-                                  sti_error_text(rc));
-    dataset->dir_fd = rc;
-    return find_shards(opening);
-}
-
-/* The path of the index in the cache directory: named by the data's canonical path, which the
- * kernel tells of an open directory, and the options. */
-static char *
-cache_place(const struct opening *opening)
-{
-    char link[64], name[64];
-    char *canonical = sti_mem_new(PATH_MAX, 1);
-
-    if (!canonical)
-        return NULL;
-    (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", opening->dataset->dir_fd);
-    ssize_t n = readlink(link, canonical, PATH_MAX - 1);
-    const char *directory = n > 0 ? canonical : opening->dataset->shown;
-    uint64_t hash = sti_hash(STI_HASH_START, directory, strlen(directory) + 1);
-    if (opening->name)
-        hash = sti_hash(hash, opening->name, strlen(opening->name) + 1);
-    hash = sti_hash_u64(hash, sti_options_hash(&opening->opts, opening->opts.format));
-    sti_mem_free(canonical);
-    (void)snprintf(name, sizeof(name), "%016llx" STI_NAME_INDEX, (unsigned long long)hash);
-    return sti_path_join(opening->cache_dir, name);
-}
-
-/* The index of a list lies in the shards' directory, named by the pattern. */
-static char *
-list_place(const struct opening *opening)
-{
-    char name[64];
-    uint64_t hash = sti_hash(STI_HASH_START, opening->name, strlen(opening->name));
-
-    (void)snprintf(name, sizeof(name), ".%016llx" STI_NAME_INDEX, (unsigned long long)hash);
-    return sti_path_join(opening->dataset->shown, name);
-}
-
-static int
-list_places(struct opening *opening)
-{
-    if (opening->opts.index_path) {
-        opening->places[0] = sti_mem_strdup(opening->opts.index_path);
-    } else if (opening->is_dir) {
-        opening->places[0] = sti_path_join(opening->path, STI_NAME_INDEX);
-    } else if (opening->is_list) {
-        opening->places[0] = list_place(opening);
-    } else {
-        size_t n = strlen(opening->name) + sizeof(STI_NAME_INDEX);
-        char *name = sti_mem_new(n, 1);
-        if (!name)
-            return no_memory(opening);
-        (void)snprintf(name, n, "%s" STI_NAME_INDEX, opening->name); /* it fits */
-        opening->places[0] = sti_path_join(opening->dataset->shown, name);
-        sti_mem_free(name);
-    }
-    if (!opening->places[0])
-        return no_memory(opening);
-    opening->n_places = 1;
-    if (opening->opts.index_path || !opening->cache_dir)
-        return 0;
-    opening->places[1] = cache_place(opening);
-    if (!opening->places[1])
-        return no_memory(opening);
-    opening->n_places = 2;
-    return 0;
-}
-
 static struct sti_fresh_place
-fresh_place(const struct opening *opening, const char *index_path)
+fresh_place(const struct sti_opening *opening, const char *index_path)
 {
     return (struct sti_fresh_place){.dir_fd = opening->dataset->dir_fd,
                                     .shown = opening->dataset->shown,
@@ -298,14 +55,14 @@ fresh_place(const struct opening *opening, const char *index_path)
 
 /* Makes the data set read its image, and names the index in errors. */
 static int
-adopt(struct opening *opening, const char *index_path)
+adopt(struct sti_opening *opening, const char *index_path)
 {
     struct sti_dataset *dataset = opening->dataset;
     struct sti_index_source data;
 
     dataset->index_path = index_path ? sti_mem_strdup(index_path) : NULL;
     if (index_path && !dataset->index_path)
-        return no_memory(opening);
+        return sti_opening_no_memory(opening);
     if (dataset->index.head.format == STK_FORMAT_TAR)
         dataset->n_files = dataset->index.head.sources;
     if (!sti_index_is_one_file(dataset->index.head.format))
@@ -321,7 +78,7 @@ adopt(struct opening *opening, const char *index_path)
 
 /* Whether an index that can be read is one of this data set with these options. */
 static bool
-is_wanted(const struct opening *opening, const struct sti_index *index)
+is_wanted(const struct sti_opening *opening, const struct sti_index *index)
 {
     struct sti_index_source data;
 
@@ -339,7 +96,7 @@ is_wanted(const struct opening *opening, const struct sti_index *index)
 
 /* Whether an index of shards is of those that are there. */
 static int
-check_shards(struct opening *opening)
+check_shards(struct sti_opening *opening)
 {
     const struct sti_dataset *dataset = opening->dataset;
     int rc = 0;
@@ -348,7 +105,7 @@ check_shards(struct opening *opening)
         return 0;
     if (!opening->is_tar) { /* a directory that was put off */
         opening->is_tar = true;
-        rc = find_shards(opening);
+        rc = sti_opening_find_shards(opening);
     }
     if (rc == 0)
         rc = sti_shards_compare(&opening->shards, &dataset->index, dataset->shown, opening->err);
@@ -356,7 +113,7 @@ check_shards(struct opening *opening)
 }
 
 static int
-check_index(struct opening *opening, const char *place)
+check_index(struct sti_opening *opening, const char *place)
 {
     struct sti_dataset *dataset = opening->dataset;
     struct sti_fresh_place fresh = fresh_place(opening, place);
@@ -374,7 +131,7 @@ check_index(struct opening *opening, const char *place)
 
 /* Takes the index at a place. Returns 1 if it is taken, 0 if there is none to be taken. */
 static int
-take(struct opening *opening, const char *place)
+take(struct sti_opening *opening, const char *place)
 {
     struct sti_dataset *dataset = opening->dataset;
     stk_error *err = opening->err;
@@ -401,7 +158,7 @@ take(struct opening *opening, const char *place)
 
 /* Whether a directory that was opened without a format holds shards. */
 static int
-recognise_shards(struct opening *opening)
+recognise_shards(struct sti_opening *opening)
 {
     const struct sti_dataset *dataset = opening->dataset;
     bool is_alone = false;
@@ -416,7 +173,7 @@ recognise_shards(struct opening *opening)
 }
 
 static int
-build(struct opening *opening)
+build(struct sti_opening *opening)
 {
     struct sti_dataset *dataset = opening->dataset;
     struct sti_index_writer writer = {.image = NULL};
@@ -454,7 +211,7 @@ build(struct opening *opening)
 
 /* Notes in the image whether it is going to lie in a directory of its own data set. */
 static int
-note_home(struct opening *opening, const char *place)
+note_home(struct sti_opening *opening, const char *place)
 {
     struct statx found;
     char *directory = sti_path_directory(place);
@@ -462,8 +219,8 @@ note_home(struct opening *opening, const char *place)
     uint64_t hash = 0;
 
     if (!directory)
-        return no_memory(opening);
-    int rc = stat_path(opening->aio, directory, &found);
+        return sti_opening_no_memory(opening);
+    int rc = sti_opening_stat(opening->aio, directory, &found);
     sti_mem_free(directory);
     if (rc == 0) {
         uint32_t dir_idx = sti_tree_find(&opening->tree, sti_time_device(&found), found.stx_ino);
@@ -482,7 +239,7 @@ note_home(struct opening *opening, const char *place)
 }
 
 static void
-make_cache_dir(const struct opening *opening)
+make_cache_dir(const struct sti_opening *opening)
 {
     struct sti_aio_op op = {
         .kind = STI_AIO_MKDIR, .dir_fd = AT_FDCWD, .path = opening->cache_dir, .mode = 0777};
@@ -498,7 +255,7 @@ is_unwritable(int code)
 
 /* Puts what was built at the first place that takes it. Returns that, or NULL in ret_place. */
 static int
-save(struct opening *opening, const char **ret_place)
+save(struct sti_opening *opening, const char **ret_place)
 {
     struct sti_dataset *dataset = opening->dataset;
 
@@ -525,7 +282,7 @@ save(struct opening *opening, const char **ret_place)
 /* Trades the image in memory for its file, which costs nothing when it is not looked at; where
  * that cannot be mapped, or is another process's by now, the one in memory stays. */
 static void
-map_instead(struct opening *opening, const char *place)
+map_instead(struct sti_opening *opening, const char *place)
 {
     struct sti_dataset *dataset = opening->dataset;
     struct sti_store_image mapped;
@@ -542,7 +299,7 @@ map_instead(struct opening *opening, const char *place)
 }
 
 static int
-make(struct opening *opening)
+make(struct sti_opening *opening)
 {
     struct sti_dataset *dataset = opening->dataset;
     const char *place = NULL;
@@ -573,12 +330,12 @@ make(struct opening *opening)
 }
 
 static int
-open_data(struct opening *opening)
+open_data(struct sti_opening *opening)
 {
-    int rc = find_data(opening);
+    int rc = sti_opening_find(opening);
 
     if (rc == 0)
-        rc = list_places(opening);
+        rc = sti_opening_list_places(opening);
     for (uint32_t i = 0; rc == 0 && i < opening->n_places && !opening->opts.rebuild; i++)
         rc = take(opening, opening->places[i]);
     if (rc == 0)
@@ -591,7 +348,8 @@ sti_dataset_open(struct sti_dataset **ret_dataset, struct sti_aio *aio, const ch
                  const stk_dataset_opts *opts, const char *cache_dir, stk_error *err)
 {
     stk_error scratch; /* places that are tried in vain leave words, err is for failure only */
-    struct opening opening = {.aio = aio, .path = path, .cache_dir = cache_dir, .err = &scratch};
+    struct sti_opening opening = {
+        .aio = aio, .path = path, .cache_dir = cache_dir, .err = &scratch};
     int rc = sti_options_check(&opening.opts, opts, err);
 
     if (rc < 0)

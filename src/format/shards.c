@@ -383,7 +383,7 @@ sti_shards_find(struct sti_shards *shards, struct sti_aio *aio, int dir_fd, cons
     return rc == 0 ? check_unique(shards, shown, err) : rc;
 }
 
-/* ---- comparing -------------------------------------------------------------------------------- */
+/* ---- comparing ------------------------------------------------------------------------------ */
 
 #define HINT "; rebuild the index (option rebuild, or: stoker index --rebuild)"
 

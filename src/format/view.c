@@ -190,7 +190,7 @@ set_fingerprint(struct sti_dataset *made, uint64_t hash)
     made->index.head.fingerprint = hash ? hash : 1;
 }
 
-/* ---- subset ----------------------------------------------------------------------------------- */
+/* ---- subset --------------------------------------------------------------------------------- */
 
 static int
 fill_subset(struct sti_dataset *made, const uint64_t *ids, uint64_t first, uint64_t n,
@@ -274,7 +274,7 @@ sti_view_subset(struct sti_dataset **ret_dataset, struct sti_dataset *child, con
     return 0;
 }
 
-/* ---- concatenation ------------------------------------------------------------------------------ */
+/* ---- concatenation -------------------------------------------------------------------------- */
 
 static int
 fill_concat(struct sti_dataset *made, stk_error *err)
@@ -324,7 +324,7 @@ sti_view_concat(struct sti_dataset **ret_dataset, struct sti_dataset *const *chi
     return 0;
 }
 
-/* ---- mix ------------------------------------------------------------------------------------------ */
+/* ---- mix ------------------------------------------------------------------------------------ */
 
 static int
 fill_mix(struct sti_dataset *made, const double *weights, uint64_t samples, stk_error *err)

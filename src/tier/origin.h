@@ -47,7 +47,7 @@ sti_origin_open(struct sti_origin *origin, const struct sti_origin_opts *opts, s
 void
 sti_origin_close(struct sti_origin *origin);
 
-/* Whether files are being opened or closed; a read need not wait for it, sti_origin_close() must. */
+/* Whether files are being opened or closed: sti_origin_close() has to wait for it, no read has. */
 bool
 sti_origin_is_busy(const struct sti_origin *origin);
 
