@@ -88,10 +88,12 @@ typedef int (*stk_decode_fn)(void *context, const stk_decode_args *args);
  * ram_bytes       this loader's part of the engine's RAM tier; 0: what the data set needs, as
  *                 far as it is still free. STK_E_INFEASIBLE if it is not free.
  * staging_bytes   memory for batches being filled or borrowed; 0: 256 MiB, or four of the
- *                 largest batches if that is more. At least two of the largest batches.
- * staging_batches at most so many batches are staged or borrowed, 2 .. 65536; 0: as many as
- *                 staging_bytes holds.
- * borrow_max      batches that may be out at a time, 1 .. 64; 0: 2.
+ *                 largest batches (borrow_max + 2, if that is more) where it is less. At least
+ *                 two of the largest batches, and as many as borrow_max.
+ * staging_batches at most so many batches are staged or borrowed, 2 .. 65536, borrow_max at
+ *                 least; 0: as many as staging_bytes holds.
+ * borrow_max      batches that may be out at a time, 1 .. 64; 0: 2. With the batch size it may
+ *                 not make more than 2^20 - 1 samples.
  * retries         of a read that failed, 1 .. 16 (STK_NONE: none); 0: 1.
  * bad_sample      stk_bad_sample.
  * decode          NULL: the bytes as they are stored; with several fields, RAW only.
@@ -182,8 +184,8 @@ STK_API int
 stk_loader_release(stk_loader *loader, stk_batch *batch);
 
 /*
- * Makes a stk_loader_next() that waits, or the next one that would, return -EINTR. Any thread;
- * safe in a signal handler.
+ * Makes a stk_loader_next() that waits, or else the next call of it, return -EINTR. Any thread;
+ * safe in a signal handler. NULL is allowed.
  */
 STK_API void
 stk_loader_interrupt(stk_loader *loader);

@@ -64,7 +64,8 @@ stk_loader_release(stk_loader *loader, stk_batch *batch)
 void
 stk_loader_interrupt(stk_loader *loader)
 {
-    sti_loader_interrupt(loader->loader);
+    if (loader)
+        sti_loader_interrupt(loader->loader);
 }
 
 int

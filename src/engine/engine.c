@@ -32,6 +32,7 @@ struct sti_engine {
     uint32_t queue_depth;
     uint32_t max_open_files; /* one half for single reads, one for files held open */
     bool is_buffered;
+    uint64_t allocations_at_open;
     char *cache_dir;
     struct sti_mutex lock;
     uint64_t ram_taken_bytes STI_GUARDED_BY(&lock);
@@ -158,6 +159,7 @@ sti_engine_open(struct sti_engine **ret_engine, const stk_engine_opts *opts, stk
 
     if (!engine)
         return sti_error_set(err, -ENOMEM, "no memory for the engine");
+    engine->allocations_at_open = sti_mem_count();
     rc = check_opts(opts, err);
     if (rc == 0)
         rc = sti_hierarchy_parse(&engine->hierarchy, opts->tiers, err);
@@ -308,5 +310,5 @@ sti_engine_stats(struct sti_engine *engine, stk_engine_stats *stats)
     stats->submit_calls = aio_stats.submit_calls;
     stats->loop_wakeups = aio_stats.waits;
     stats->io_errors = aio_stats.errors;
-    stats->allocations = sti_mem_count();
+    stats->allocations = sti_mem_count() - engine->allocations_at_open;
 }

@@ -112,23 +112,22 @@ parse_decimal(const char *at, size_t n_bytes, uint64_t *ret_value)
     return true;
 }
 
-/* Some old programs summed signed bytes. */
+/* Some old programs summed signed bytes: each of those from 128 on then counts 256 less. */
 static bool
 has_checksum(const unsigned char *header)
 {
-    uint64_t wanted, sum = 0;
-    int64_t signed_sum = 0;
+    uint32_t sum = 0, n_high = 0;
+    uint64_t wanted;
 
     if (!parse_octal(header + AT_CHECKSUM, CHECKSUM_BYTES, &wanted))
         return false;
     for (size_t i = 0; i < BLOCK; i++) {
-        bool is_own = i >= AT_CHECKSUM && i < AT_CHECKSUM + CHECKSUM_BYTES;
-        unsigned char byte = is_own ? ' ' : header[i];
-
-        sum += byte;
-        signed_sum += (signed char)byte;
+        sum += header[i];
+        n_high += header[i] >> 7;
     }
-    return wanted == sum || (int64_t)wanted == signed_sum;
+    for (size_t i = AT_CHECKSUM; i < AT_CHECKSUM + CHECKSUM_BYTES; i++)
+        sum += (uint32_t)' ' - header[i]; /* its own are digits and blanks, as was checked */
+    return wanted == sum || (int64_t)wanted == (int64_t)sum - 256 * (int64_t)n_high;
 }
 
 /* ---- what is no archive --------------------------------------------------------------------- */

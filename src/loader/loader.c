@@ -156,7 +156,7 @@ sti_loader_next(struct sti_loader *loader, stk_batch *batch)
     advance(loader, &record->cut);
     if (record->bad.code != 0) {
         describe_bad(loader, record);
-        sti_staging_return(staging, record);
+        (void)sti_staging_return(staging, record); /* it was just given */
         return STK_E_SAMPLE;
     }
     *batch = (stk_batch){
@@ -182,9 +182,10 @@ sti_loader_next(struct sti_loader *loader, stk_batch *batch)
 int
 sti_loader_release(struct sti_loader *loader, stk_batch *batch)
 {
-    if (!batch->handle || loader->n_out == 0)
-        return -EINVAL;
-    sti_staging_return(sti_fetcher_staging(loader->fetcher), batch->handle);
+    int rc = sti_staging_return(sti_fetcher_staging(loader->fetcher), batch->handle);
+
+    if (rc < 0)
+        return rc;
     loader->n_out--;
     batch->handle = NULL;
     batch->samples = NULL;
@@ -252,10 +253,7 @@ sti_loader_seek(struct sti_loader *loader, uint64_t epoch, uint64_t epoch_step)
 
 struct push {
     struct sti_fetcher *fetcher;
-    const uint64_t *ids;
-    uint64_t n;
-    bool is_epoch_end;
-    bool is_run_end;
+    struct sti_list_part part;
     int result;
 };
 
@@ -264,19 +262,16 @@ push_on_loop(void *context)
 {
     struct push *push = context;
 
-    push->result =
-        sti_fetcher_push(push->fetcher, push->ids, push->n, push->is_epoch_end, push->is_run_end);
+    push->result = sti_fetcher_push(push->fetcher, &push->part);
 }
 
 int
 sti_loader_push(struct sti_loader *loader, const uint64_t *ids, uint64_t n, bool is_epoch_end,
                 bool is_run_end)
 {
-    struct push push = {.fetcher = loader->fetcher,
-                        .ids = ids,
-                        .n = n,
-                        .is_epoch_end = is_epoch_end,
-                        .is_run_end = is_run_end};
+    struct push push = {
+        .fetcher = loader->fetcher,
+        .part = {.ids = ids, .n = n, .is_epoch_end = is_epoch_end, .is_run_end = is_run_end}};
     uint64_t count = sti_dataset_count(loader->dataset);
 
     if (loader->resolved.fetcher.order.kind != STK_ORDER_LIST)

@@ -13,6 +13,7 @@
 #include "policy/place.h"
 #include "tier/origin.h"
 #include "tier/staging.h"
+#include "tier/store.h"
 
 #define BATCH_SIZE_MAX (UINT32_C(1) << 18)
 #define POSITIONS_MAX ((UINT64_C(1) << 20) - 1)
@@ -123,9 +124,11 @@ resolve_layout(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *ask
     return 0;
 }
 
-/* How many batches staging_bytes holds, between two and what positions can be counted for. */
+/* How many batches staging_bytes holds, between the least and what positions can be counted
+ * for. */
 static uint32_t
-count_records(const struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *asked)
+count_records(const struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *asked,
+              uint32_t least)
 {
     uint64_t average_bytes =
         sti_dataset_bytes(asked->dataset) / sti_dataset_count(asked->dataset) + 1;
@@ -144,7 +147,25 @@ count_records(const struct sti_fetcher_opts *fetcher, const struct sti_plan_opts
             n = asked->opts->staging_batches;
         most = POSITIONS_MAX / fetcher->batch_size;
     }
-    return (uint32_t)(n < 2 ? 2 : n > most ? most : n);
+    n = n > most ? most : n;
+    return n < least ? least : (uint32_t)n;
+}
+
+/* Batches that must have a place at the same time: those that the consumer may hold, and two. A
+ * smaller staging would have it wait for what it holds itself. */
+static int
+check_borrowed(const stk_loader_opts *opts, uint32_t least, stk_error *err)
+{
+    if (opts->staging_batches != 0 && opts->staging_batches < least)
+        return sti_error_set(err, -EINVAL,
+                             "staging_batches %" PRIu32 " is less than borrow_max, %" PRIu32,
+                             opts->staging_batches, least);
+    if ((uint64_t)least * opts->batch_size > POSITIONS_MAX)
+        return sti_error_set(err, -EINVAL,
+                             "borrow_max %" PRIu32 " batches of %" PRIu32
+                             " samples are more than %" PRIu64 " samples",
+                             least, opts->batch_size, POSITIONS_MAX);
+    return 0;
 }
 
 static int
@@ -154,31 +175,38 @@ resolve_staging(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *as
     const stk_loader_opts *opts = asked->opts;
     uint64_t largest_bytes = sti_dataset_largest(dataset, fetcher->batch_size);
     uint64_t max_bytes = sti_dataset_max_bytes(dataset);
+    uint32_t least = opts->borrow_max > 2 ? opts->borrow_max : 2;
+    int rc = check_borrowed(opts, least, err);
 
+    if (rc < 0)
+        return rc;
     if (max_bytes > STI_ORIGIN_SAMPLE_MAX)
         return sti_error_set(err, STK_E_INFEASIBLE,
                              "a sample of %" PRIu64 " bytes is larger than the %" PRIu64
                              " that a sample may have",
                              max_bytes, STI_ORIGIN_SAMPLE_MAX);
-    /* With replacement a batch may hold the largest sample again and again. */
+    /* With replacement a batch may hold the largest sample again and again; where an epoch is more
+     * than one permutation, again where two of them meet. */
     if (fetcher->order.replacement || fetcher->order.kind == STK_ORDER_LIST ||
-        fetcher->batch_size > sti_dataset_count(dataset))
+        fetcher->order.num_samples > sti_dataset_count(dataset) ||
+        fetcher->batch_size > sti_dataset_count(dataset) ||
+        largest_bytes > fetcher->batch_size * max_bytes) /* the index rounds up */
         largest_bytes = fetcher->batch_size * max_bytes;
     if (fetcher->item_bytes > 0)
         largest_bytes = fetcher->batch_size * fetcher->item_bytes;
     fetcher->staging_bytes = opts->staging_bytes;
     if (fetcher->staging_bytes == 0) {
         fetcher->staging_bytes = STAGING_DEFAULT_BYTES;
-        if (fetcher->staging_bytes < 4 * largest_bytes)
-            fetcher->staging_bytes = 4 * largest_bytes;
+        if (fetcher->staging_bytes < (least + UINT64_C(2)) * largest_bytes)
+            fetcher->staging_bytes = (least + UINT64_C(2)) * largest_bytes;
     }
-    if (fetcher->staging_bytes < 2 * largest_bytes)
-        return sti_error_set(err, STK_E_INFEASIBLE,
-                             "staging_bytes %" PRIu64
-                             " is below two of the largest batches, %" PRIu64 " bytes",
-                             fetcher->staging_bytes, 2 * largest_bytes);
-    fetcher->staging_least_bytes = 2 * largest_bytes;
-    fetcher->n_records = count_records(fetcher, asked);
+    if (fetcher->staging_bytes < least * largest_bytes)
+        return sti_error_set(
+            err, STK_E_INFEASIBLE,
+            "staging_bytes %" PRIu64 " is below %s of the largest batches, %" PRIu64 " bytes",
+            fetcher->staging_bytes, least > 2 ? "borrow_max" : "two", least * largest_bytes);
+    fetcher->staging_least_bytes = least * largest_bytes;
+    fetcher->n_records = count_records(fetcher, asked, least);
     /* What so many of the largest batches cannot fill would only be called capacity. */
     uint64_t useful_bytes = (uint64_t)fetcher->n_records * largest_bytes;
     if (fetcher->staging_bytes > useful_bytes)
@@ -203,6 +231,29 @@ held_epochs(const struct sti_fetcher_opts *fetcher, const stk_loader_opts *opts)
             held = opts->epochs < most ? opts->epochs : most;
     }
     return (uint32_t)(held < 2 ? 2 : held > 64 ? 64 : held);
+}
+
+/* The store names places of so many bytes; a default is cut down to it. */
+static int
+resolve_ram(struct sti_resolved *resolved, const struct sti_plan_opts *asked, stk_error *err)
+{
+    struct sti_fetcher_opts *fetcher = &resolved->fetcher;
+    uint64_t ram_bytes = fetcher->policy == STK_POLICY_NONE ? 0 : asked->opts->ram_bytes;
+    uint64_t most = STI_STORE_BYTES_MAX / 2;
+
+    if (fetcher->staging_bytes > most || ram_bytes > most - fetcher->staging_bytes)
+        return sti_error_set(err, STK_E_INFEASIBLE,
+                             "ram_bytes %" PRIu64 " and staging of %" PRIu64
+                             " are more than one loader can have, %" PRIu64 " bytes",
+                             ram_bytes, fetcher->staging_bytes, most);
+    resolved->ram_least_bytes = ram_bytes;
+    fetcher->ram_bytes = ram_bytes;
+    if (ram_bytes == 0 && fetcher->policy != STK_POLICY_NONE) {
+        fetcher->ram_bytes = sti_dataset_bytes(asked->dataset);
+        if (fetcher->ram_bytes > most - fetcher->staging_bytes)
+            fetcher->ram_bytes = most - fetcher->staging_bytes;
+    }
+    return 0;
 }
 
 int
@@ -239,10 +290,9 @@ sti_loader_resolve(struct sti_resolved *ret_resolved, const struct sti_plan_opts
                              " samples; use pin or none",
                              STI_CATALOG_TABLE_MAX);
     fetcher->held_epochs = held_epochs(fetcher, opts);
-    fetcher->ram_bytes = opts->ram_bytes ? opts->ram_bytes : sti_dataset_bytes(asked->dataset);
-    resolved.ram_least_bytes = opts->ram_bytes;
-    if (fetcher->policy == STK_POLICY_NONE)
-        fetcher->ram_bytes = resolved.ram_least_bytes = 0;
+    rc = resolve_ram(&resolved, asked, err);
+    if (rc < 0)
+        return rc;
     *ret_resolved = resolved;
     return 0;
 }

@@ -187,8 +187,7 @@ lose_piece(struct sti_fetcher *fetcher, const struct sti_piece *piece, int code)
         struct sti_waiter waiting = fetcher->waiters[waiter];
 
         sti_fetcher_free_waiter(fetcher, waiter);
-        if (fetcher->opts.item_bytes > 0)
-            fetcher->raw_bytes -= piece->length;
+        sti_fetcher_discount(fetcher, waiting.record, waiting.item);
         sti_fetcher_fail(fetcher, waiting.record, waiting.item, &bad);
         waiter = waiting.next;
     }
@@ -397,16 +396,10 @@ first_neighbour(struct sti_fetcher *fetcher, uint64_t sample)
 
 bool
 sti_fetcher_read(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
-                 uint64_t sample)
+                 uint64_t sample, const struct sti_extent *extent)
 {
-    struct sti_extent extent;
-    int rc = sti_dataset_extent(fetcher->opts.dataset, sample, &extent);
+    struct sti_read *read = find_read(fetcher, extent);
 
-    if (rc < 0) {
-        sti_fetcher_fail(fetcher, record, item, &(struct sti_bad){.sample = sample, .code = rc});
-        return true;
-    }
-    struct sti_read *read = find_read(fetcher, &extent);
     if (!read)
         return false;
     uint32_t waiter = sti_fetcher_new_waiter(fetcher, record, item);
@@ -418,15 +411,17 @@ sti_fetcher_read(struct sti_fetcher *fetcher, struct sti_record *record, uint32_
     if (fetcher->group > 1)
         record->origin_bytes +=
             add_neighbours(fetcher, read, first_neighbour(fetcher, sample), sample);
-    struct sti_entry *entry = add_piece(fetcher, read, sample, &extent);
+    struct sti_entry *entry = add_piece(fetcher, read, sample, extent);
     if (!entry) {
         sti_fetcher_free_waiter(fetcher, waiter);
+        if (read->n_pieces > 0)
+            fetcher->growing = read; /* its pieces are wanted all the same */
         give_back_read(fetcher, read);
         return false;
     }
     entry->pins = 1;
     entry->key = waiter;
-    record->origin_bytes += extent.length;
+    record->origin_bytes += extent->length;
     if (fetcher->group > 1) {
         uint64_t end = sample - sample % fetcher->group + fetcher->group;
         uint64_t n = sti_dataset_count(fetcher->opts.dataset);

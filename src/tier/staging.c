@@ -55,7 +55,7 @@ sti_record_list_pop(struct sti_record_list *list)
 /* ---- set-up ------------------------------------------------------------------------------- */
 
 /* The arrays of a record, widest first, so that each is aligned. */
-#define ITEM_BYTES (5 * sizeof(uint64_t) + 2 * sizeof(uint32_t) + 1)
+#define ITEM_BYTES (5 * sizeof(uint64_t) + 2 * sizeof(uint32_t) + 2)
 
 uint64_t
 sti_record_overhead_bytes(uint32_t batch_size)
@@ -81,7 +81,8 @@ lay_out(struct sti_record *record, char *at, uint64_t n)
     record->arrived = (uint32_t *)(void *)at;
     at += n * sizeof(uint32_t);
     record->states = (uint8_t *)at;
-    return at + (n + 7) / 8 * 8;
+    record->tiers = record->states + n;
+    return at + (2 * n + 7) / 8 * 8;
 }
 
 /* What of a record's fields is the same for every batch. */
@@ -134,7 +135,7 @@ static int
 allocate(struct sti_staging *staging, const struct sti_staging_opts *opts) STI_NO_ANALYSIS
 {
     uint64_t n = opts->batch_size;
-    uint64_t arrays_bytes = (5 * sizeof(uint64_t) + 2 * sizeof(uint32_t)) * n + (n + 7) / 8 * 8;
+    uint64_t arrays_bytes = (5 * sizeof(uint64_t) + 2 * sizeof(uint32_t)) * n + (2 * n + 7) / 8 * 8;
 
     staging->records = sti_mem_new(opts->n_records, sizeof(struct sti_record));
     staging->arrays = sti_mem_new(opts->n_records, arrays_bytes);
@@ -269,6 +270,7 @@ look_locked(struct sti_staging *staging, struct sti_record **ret_record, uint64_
     if (record) {
         staging->returned_position = record->cut.first_position + record->cut.count;
         account_locked(staging, record, start_ns, sti_clock_ns());
+        record->is_borrowed = true;
         *ret_record = record;
         return STK_BATCH;
     }
@@ -301,13 +303,33 @@ sti_staging_next(struct sti_staging *staging, struct sti_record **ret_record)
     }
 }
 
-void
-sti_staging_return(struct sti_staging *staging, struct sti_record *record)
+/* The record that a handle names, or NULL: the handle is the caller's and may be anything. */
+static struct sti_record *
+find_borrowed(const struct sti_staging *staging, const void *handle)
 {
+    uintptr_t offset = (uintptr_t)handle - (uintptr_t)staging->records;
+    uintptr_t idx = offset / sizeof(struct sti_record);
+
+    if (idx >= staging->n_records || offset % sizeof(struct sti_record) != 0 ||
+        !staging->records[idx].is_borrowed)
+        return NULL;
+    return &staging->records[idx];
+}
+
+int
+sti_staging_return(struct sti_staging *staging, const void *handle)
+{
+    struct sti_record *record = find_borrowed(staging, handle);
+
+    if (!record)
+        return -EINVAL;
+    record->is_borrowed = false;
     sti_mutex_lock(&staging->lock);
     sti_record_list_push(&staging->returned, record);
     staging->run.end_ns = sti_clock_ns();
-    epoch_stats_locked(staging, record->cut.epoch)->end_ns = staging->run.end_ns;
+    struct sti_stats *stats = &staging->epochs[record->cut.epoch % STI_STATS_EPOCHS];
+    if (stats->epoch == record->cut.epoch) /* else its place is a newer epoch's by now */
+        stats->end_ns = staging->run.end_ns;
     bool must_wake = staging->wake_after > 0 &&
                      (staging->returned.n >= staging->wake_after || staging->ready.n <= 1);
     if (must_wake)
@@ -315,6 +337,7 @@ sti_staging_return(struct sti_staging *staging, struct sti_record *record)
     sti_mutex_unlock(&staging->lock);
     if (must_wake)
         staging->wake(staging->context);
+    return 0;
 }
 
 void
