@@ -112,10 +112,14 @@ resolve_layout(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *ask
         return sti_error_set(err, -EINVAL, "item_bytes is required with decode");
     if (opts->decode)
         return 0;
+    if (n_fields > 1)
+        return sti_error_set(err, -EINVAL,
+                             "layout fixed without decode needs one field, the data set has %" PRIu32
+                             "; choose one with its option fields, or use raw",
+                             n_fields);
     if (uniform_bytes == 0)
         return sti_error_set(err, -EINVAL,
-                             "layout fixed without decode needs samples of one field and one "
-                             "size; use raw");
+                             "layout fixed without decode needs samples of one size; use raw");
     if (opts->item_bytes != 0 && opts->item_bytes != uniform_bytes)
         return sti_error_set(err, -EINVAL,
                              "item_bytes %" PRIu64 " is not the samples' size, %" PRIu64,

@@ -429,7 +429,7 @@ sti_fetcher_read(struct sti_fetcher *fetcher, struct sti_record *record, uint32_
         record->origin_bytes += add_neighbours(fetcher, read, sample + 1, end < n ? end : n);
     }
     fetcher->growing = read;
-    if (read->is_in_place || extent.file == STI_EXTENT_WHOLE || fetcher->group > 1)
+    if (read->is_in_place || extent->file == STI_EXTENT_WHOLE || fetcher->group > 1)
         sti_fetcher_submit_growing(fetcher);
     return true;
 }
