@@ -27,7 +27,8 @@ test_divide(void **state)
 {
     uint64_t first[5];
     static const double thirds[] = {1, 1, 1};
-    static const double bad[][2] = {{1, 0}, {-1, 1}, {1, NAN}, {INFINITY, 1}, {1, 1e-9}};
+    static const double bad[][2] = {
+        {1, 0}, {-1, 1}, {1, (double)NAN}, {(double)INFINITY, 1}, {1, 1e-9}};
     static const uint32_t bad_part[] = {1, 0, 1, 0, 1};
     double many[4] = {0.1, 0.2, 0.3, 0.4};
 

@@ -65,7 +65,7 @@ unwrap(stk_dataset *const *datasets, uint32_t n, int *ret_code, stk_error *err)
             return NULL;
         }
     }
-    struct sti_dataset **children = sti_mem_new(n, sizeof(*children));
+    struct sti_dataset **children = sti_mem_new(n, sizeof(void *));
     if (!children) {
         *ret_code = sti_error_set(err, -ENOMEM, "no memory for the view");
         return NULL;

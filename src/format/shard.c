@@ -9,6 +9,7 @@
  */
 #include "format/shard.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -213,6 +214,7 @@ sti_shard_add(struct sti_shard *shard, const struct sti_tar_member *member, stk_
         rc = add_sample(shard, member, key_bytes, err);
     if (rc < 0)
         return rc;
+    assert(shard->fields && shard->samples); /* one of each was found or added */
     struct sti_shard_sample *sample = &shard->samples[shard->n_samples - 1];
     if (sample->field_mask & UINT32_C(1) << field)
         return sti_error_set_path(err, -EINVAL, shard->shown,

@@ -167,7 +167,7 @@ new_view(struct sti_dataset *const *children, uint32_t n)
     made->dir_fd = -1;
     view->first_id = sti_mem_new(n + UINT64_C(1), sizeof(*view->first_id));
     view->first_file = sti_mem_new(n, sizeof(*view->first_file));
-    view->children = sti_mem_new(n, sizeof(*view->children));
+    view->children = sti_mem_new(n, sizeof(void *));
     if (!view->first_id || !view->first_file || !view->children) {
         sti_dataset_close(made);
         return NULL;
@@ -358,11 +358,12 @@ int
 sti_view_mix(struct sti_dataset **ret_dataset, struct sti_dataset *const *children,
              const double *weights, uint32_t n, uint64_t samples, stk_error *err)
 {
-    struct sti_dataset *made;
+    struct sti_dataset *made = NULL;
     int rc = sti_view_concat(&made, children, n, err);
 
     if (rc < 0)
         return rc;
+    assert(made);
     rc = fill_mix(made, weights, samples, err);
     if (rc < 0) {
         sti_dataset_close(made);

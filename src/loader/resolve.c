@@ -114,8 +114,8 @@ resolve_layout(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *ask
         return 0;
     if (n_fields > 1)
         return sti_error_set(err, -EINVAL,
-                             "layout fixed without decode needs one field, the data set has %" PRIu32
-                             "; choose one with its option fields, or use raw",
+                             "layout fixed without decode needs one field, not %" PRIu32
+                             "; choose one with the data set's option fields, or use raw",
                              n_fields);
     if (uniform_bytes == 0)
         return sti_error_set(err, -EINVAL,

@@ -19,7 +19,7 @@ probe(struct sti_origin *origin, stk_error *err)
 {
     for (uint32_t part = 0; part < sti_dataset_parts(origin->dataset); part++) {
         struct sti_extent extent;
-        struct sti_dio dio;
+        struct sti_dio dio = sti_dio_buffered();
         int rc = sti_dataset_part_extent(origin->dataset, part, &extent);
 
         if (rc == 0)
