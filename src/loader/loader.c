@@ -62,6 +62,7 @@ sti_loader_open(struct sti_loader **ret_loader, struct sti_engine *engine,
         goto err_free;
     fetcher_opts->ram_bytes = ram_bytes;
     fetcher_opts->queue_depth = sti_engine_queue_depth(engine);
+    fetcher_opts->open_files = sti_engine_take_files(engine, sti_dataset_files(dataset));
     fetcher_opts->is_buffered = sti_engine_is_buffered(engine);
     fetcher_opts->aio = sti_loop_aio(sti_engine_loop(engine));
     fetcher_opts->pool = sti_engine_pool(engine);
@@ -77,6 +78,7 @@ sti_loader_open(struct sti_loader **ret_loader, struct sti_engine *engine,
     return 0;
 
 err_ram:
+    sti_engine_return_files(engine, fetcher_opts->open_files);
     sti_engine_return_ram(engine, ram_bytes);
 err_free:
     sti_mem_free(loader);
@@ -91,6 +93,7 @@ sti_loader_close(struct sti_loader *loader)
     sti_staging_command(sti_fetcher_staging(loader->fetcher), STI_COMMAND_STOP, 0, 0);
     sti_loop_detach(sti_engine_loop(loader->engine), &loader->task);
     sti_fetcher_free(loader->fetcher);
+    sti_engine_return_files(loader->engine, loader->resolved.fetcher.open_files);
     sti_engine_return_ram(loader->engine, loader->resolved.fetcher.ram_bytes);
     sti_mem_free(loader);
 }
@@ -130,6 +133,13 @@ advance(struct sti_loader *loader, const struct sti_batch_cut *cut)
     }
 }
 
+/* Fields of a batch: of one that is FIXED there is one. */
+static uint64_t
+batch_fields(const struct sti_loader *loader)
+{
+    return loader->resolved.fetcher.item_bytes > 0 ? 1 : sti_dataset_fields(loader->dataset);
+}
+
 int
 sti_loader_next(struct sti_loader *loader, stk_batch *batch, uint64_t timeout_ns)
 {
@@ -159,8 +169,10 @@ sti_loader_next(struct sti_loader *loader, stk_batch *batch, uint64_t timeout_ns
         .labels = record->labels,
         .data = record->slots,
         .item_bytes = loader->resolved.fetcher.item_bytes,
-        .items = record->items,
-        .n_bytes = record->n_bytes,
+        .items = record->fields[0].items,
+        .n_bytes = record->fields[0].n_bytes,
+        .fields = record->fields,
+        .n_fields = batch_fields(loader),
         .handle = record,
     };
     loader->n_out++;
@@ -181,6 +193,8 @@ sti_loader_release(struct sti_loader *loader, stk_batch *batch)
     batch->data = NULL;
     batch->items = NULL;
     batch->n_bytes = NULL;
+    batch->fields = NULL;
+    batch->n_fields = 0;
     return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 
 #include "base/error.h"
+#include "format/view.h"
 #include "policy/place.h"
 #include "tier/origin.h"
 #include "tier/staging.h"
@@ -70,12 +71,21 @@ resolve_order(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *aske
 
     if (asked->order)
         order = *asked->order;
+    const struct sti_draws *draws = sti_dataset_draws(asked->dataset);
+    if (draws && order.kind == STK_ORDER_DEFAULT)
+        order.kind = STK_ORDER_KEYED;
+    if (draws && order.kind != STK_ORDER_KEYED && order.kind != STK_ORDER_LIST)
+        return sti_error_set(err, -EINVAL,
+                             "order: a mix draws its own; leave kind 0 or keyed, or push a list");
     if (order.n != 0 && order.n != n)
         return sti_error_set(
             err, -EINVAL,
             "order: n %" PRIu64 " is neither 0 nor the data set's %" PRIu64 " samples", order.n, n);
     order.n = n;
-    return sti_order_init(&fetcher->order, &order, err);
+    int rc = sti_order_init(&fetcher->order, &order, err);
+    if (rc == 0 && draws && order.kind == STK_ORDER_KEYED)
+        sti_order_set_draws(&fetcher->order, draws);
+    return rc;
 }
 
 /* FIXED where every sample has a slot of one size, or where decoding makes it so. */
@@ -83,7 +93,9 @@ static int
 resolve_layout(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *asked, stk_error *err)
 {
     const stk_loader_opts *opts = asked->opts;
-    uint64_t uniform_bytes = sti_dataset_uniform_bytes(asked->dataset);
+    uint32_t n_fields = sti_dataset_fields(asked->dataset);
+    /* Several fields in a slot would need a rule how; a decode function is one. */
+    uint64_t uniform_bytes = n_fields == 1 ? sti_dataset_uniform_bytes(asked->dataset) : 0;
     bool is_fixed = opts->layout == STK_LAYOUT_FIXED ||
                     (opts->layout == STK_LAYOUT_DEFAULT && (opts->decode || uniform_bytes > 0));
 
@@ -100,6 +112,11 @@ resolve_layout(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *ask
         return sti_error_set(err, -EINVAL, "item_bytes is required with decode");
     if (opts->decode)
         return 0;
+    if (n_fields > 1)
+        return sti_error_set(err, -EINVAL,
+                             "layout fixed without decode needs one field, not %" PRIu32
+                             "; choose one with the data set's option fields, or use raw",
+                             n_fields);
     if (uniform_bytes == 0)
         return sti_error_set(err, -EINVAL,
                              "layout fixed without decode needs samples of one size; use raw");

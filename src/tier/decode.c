@@ -76,6 +76,23 @@ item_seed(const struct sti_fetcher *fetcher, uint64_t epoch, uint64_t sample)
     return mix(seed + sample + UINT64_C(0x9e3779b97f4a7c15));
 }
 
+/* The fields of a stored sample. */
+static void
+find_fields(const struct sti_fetcher *fetcher, const struct sti_record *record, uint32_t item,
+            stk_decode_field *fields)
+{
+    const char *bytes = record->items[item];
+
+    for (uint32_t at = 0; at < fetcher->n_fields; at++) {
+        struct sti_field_range range =
+            sti_dataset_field(fetcher->opts.dataset, record->samples[item], at);
+
+        fields[at].name = fetcher->field_names[at];
+        fields[at].bytes = range.at == STI_FIELD_NONE ? NULL : bytes + range.at;
+        fields[at].n_bytes = range.n_bytes;
+    }
+}
+
 static void
 decode_item(const struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item)
 {
@@ -91,15 +108,19 @@ decode_item(const struct sti_fetcher *fetcher, struct sti_record *record, uint32
         record->codes[item] = 0;
         return;
     }
+    stk_decode_field fields[STK_MAX_FIELDS];
+    find_fields(fetcher, record, item, fields);
     struct stk_decode_args args = {
-        .bytes = record->items[item],
-        .n_bytes = record->n_bytes[item],
+        .bytes = fields[0].bytes,
+        .n_bytes = fields[0].n_bytes,
         .slot = slot,
         .item_bytes = item_bytes,
         .sample = record->samples[item],
         .epoch = record->cut.epoch,
         .seed = item_seed(fetcher, record->cut.epoch, record->samples[item]),
         .label = record->labels[item],
+        .fields = fields,
+        .n_fields = fetcher->n_fields,
     };
     record->codes[item] = fetcher->opts.decode(fetcher->opts.decode_context, &args);
 }

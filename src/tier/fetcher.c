@@ -24,19 +24,34 @@
 
 /* ---- one item ------------------------------------------------------------------------------ */
 
-/* The bytes of a sample in memory: a large one of a file of many lies behind the part of its
- * first block that is not its own. */
+/* The bytes of a sample in memory: a large one that begins within a block of its file lies behind
+ * the part of that block that is not its own. */
 static const char *
 bytes_of(const struct sti_fetcher *fetcher, uint64_t sample, const struct sti_entry *entry)
 {
     const char *block = sti_store_pointer(fetcher->store, entry->address);
     struct sti_extent extent;
 
-    if (!fetcher->origin.is_one_file ||
-        sti_dataset_length(fetcher->opts.dataset, sample) < STI_IN_PLACE_BYTES ||
+    if (sti_dataset_length(fetcher->opts.dataset, sample) < STI_IN_PLACE_BYTES ||
         sti_dataset_extent(fetcher->opts.dataset, sample, &extent) < 0)
         return block;
     return block + extent.offset % fetcher->origin.dio.block_bytes;
+}
+
+/* Points an item's fields into the bytes of its sample. */
+static void
+put_fields(const struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
+           uint64_t sample)
+{
+    const char *bytes = record->items[item];
+
+    for (uint32_t at = 0; at < fetcher->n_fields; at++) {
+        struct sti_field_range range = sti_dataset_field(fetcher->opts.dataset, sample, at);
+        size_t idx = (size_t)at * fetcher->opts.batch_size + item;
+
+        record->field_items[idx] = range.at == STI_FIELD_NONE ? NULL : bytes + range.at;
+        record->field_bytes[idx] = range.n_bytes;
+    }
 }
 
 void
@@ -44,6 +59,8 @@ sti_fetcher_arrive(struct sti_fetcher *fetcher, struct sti_record *record, uint3
                    uint64_t sample, const struct sti_entry *entry)
 {
     record->items[item] = bytes_of(fetcher, sample, entry);
+    if (record->field_items)
+        put_fields(fetcher, record, item, sample);
     record->states[item] = STI_ITEM_PINNED;
     if (fetcher->opts.item_bytes > 0)
         record->arrived[record->n_arrived++] = item;
@@ -360,7 +377,9 @@ obey(struct sti_fetcher *fetcher)
         sti_fetcher_submit_growing(fetcher);
         sti_aio_hurry(fetcher->opts.aio); /* a close does not wait for an emulated device */
     }
-    if (fetcher->n_decoding > 0 || (command == STI_COMMAND_STOP && fetcher->n_reading > 0))
+    if (fetcher->n_decoding > 0 ||
+        (command == STI_COMMAND_STOP &&
+         (fetcher->n_reading > 0 || sti_origin_is_busy(&fetcher->origin))))
         return true;
     if (command == STI_COMMAND_SEEK)
         seek(fetcher, epoch, idx);
@@ -519,9 +538,14 @@ open_rest(struct sti_fetcher *fetcher)
 static int
 open_parts(struct sti_fetcher *fetcher, stk_error *err)
 {
+    const char *const no_name = "";
+    bool has_names = fetcher->opts.item_bytes == 0 || !fetcher->opts.decode;
     struct sti_staging_opts staging_opts = {.n_records = fetcher->opts.n_records,
                                             .batch_size = fetcher->opts.batch_size,
                                             .slot_bytes = fetcher->opts.item_bytes,
+                                            .n_fields = has_names ? fetcher->n_fields : 1,
+                                            .field_names =
+                                                has_names ? fetcher->field_names : &no_name,
                                             .wake = fetcher->opts.wake,
                                             .context = fetcher->opts.wake_context};
     int rc = sti_staging_init(&fetcher->staging, &staging_opts);
@@ -537,7 +561,11 @@ open_parts(struct sti_fetcher *fetcher, stk_error *err)
         sti_mem_free(fetcher);
         return sti_error_set(err, rc, "no memory for decoding");
     }
-    rc = sti_origin_open(&fetcher->origin, fetcher->opts.dataset, fetcher->opts.is_buffered, err);
+    struct sti_origin_opts origin_opts = {.dataset = fetcher->opts.dataset,
+                                          .aio = fetcher->opts.aio,
+                                          .open_files = fetcher->opts.open_files,
+                                          .is_buffered = fetcher->opts.is_buffered};
+    rc = sti_origin_open(&fetcher->origin, &origin_opts, err);
     if (rc < 0)
         goto err_staging;
     rc = open_store(fetcher);
@@ -568,8 +596,10 @@ sti_fetcher_new(struct sti_fetcher **ret_fetcher, const struct sti_fetcher_opts 
     if (!fetcher)
         return sti_error_set(err, -ENOMEM, "no memory for the loader");
     fetcher->opts = *opts;
-    fetcher->origin.fd = -1;
     fetcher->bound_epoch = UINT64_MAX;
+    fetcher->n_fields = sti_dataset_fields(opts->dataset);
+    for (uint32_t at = 0; at < fetcher->n_fields; at++)
+        fetcher->field_names[at] = sti_dataset_field_name(opts->dataset, at);
     int rc = open_parts(fetcher, err);
     if (rc < 0)
         return rc;

@@ -43,6 +43,7 @@ struct sti_fetcher_opts {
     stk_decode_fn decode;         /* NULL: copy */
     void *decode_context;
     uint32_t queue_depth;
+    uint32_t open_files; /* that may be held open */
     bool is_buffered;
     struct sti_aio *aio; /* the loop's */
     struct sti_pool *pool;

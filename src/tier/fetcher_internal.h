@@ -45,8 +45,9 @@ struct sti_read {
     struct sti_aio_op op;
     struct sti_fetcher *fetcher;
     struct sti_origin_range range;
-    struct sti_extent extent; /* the first piece's file */
-    char *bounce;             /* buffer of its own */
+    struct sti_extent extent; /* of all pieces, or of the first where it is split */
+    struct sti_file_slot *file;
+    char *bounce; /* buffer of its own */
     uint32_t n_pieces;
     uint32_t n_tries;
     bool is_in_place;
@@ -60,6 +61,8 @@ struct sti_chunk;
 struct sti_fetcher {
     struct sti_fetcher_opts opts;
     struct sti_staging staging;
+    const char *field_names[STK_MAX_FIELDS]; /* of the data set */
+    uint32_t n_fields;
     struct sti_horizon *horizon;
     struct sti_catalog *catalog;
     struct sti_evictor *evictor;

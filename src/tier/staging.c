@@ -86,6 +86,52 @@ lay_out(struct sti_record *record, char *at, uint64_t n)
     return at + (2 * n + 7) / 8 * 8;
 }
 
+/* What of a record's fields is the same for every batch. */
+static void
+describe_fields(struct sti_record *record, const struct sti_staging_opts *opts)
+{
+    for (uint32_t at = 0; at < opts->n_fields; at++) {
+        stk_field *field = &record->fields[at];
+
+        field->name = opts->field_names[at];
+        field->data = record->slots;
+        field->item_bytes = opts->slot_bytes;
+        field->items = record->items;
+        field->n_bytes = record->n_bytes;
+        if (opts->n_fields > 1) {
+            field->items = record->field_items + (size_t)at * opts->batch_size;
+            field->n_bytes = record->field_bytes + (size_t)at * opts->batch_size;
+        }
+    }
+}
+
+static int
+allocate_fields(struct sti_staging *staging, const struct sti_staging_opts *opts)
+{
+    uint64_t n = opts->n_records;
+    uint64_t n_items = (uint64_t)opts->batch_size * opts->n_fields;
+
+    staging->fields = sti_mem_new(n * opts->n_fields, sizeof(*staging->fields));
+    if (opts->n_fields > 1)
+        staging->field_arrays = sti_mem_new(n * n_items, sizeof(void *) + sizeof(uint64_t));
+    if (!staging->fields || (opts->n_fields > 1 && !staging->field_arrays))
+        return -ENOMEM;
+    char *at = staging->field_arrays;
+    for (uint32_t idx = 0; idx < n; idx++) {
+        struct sti_record *record = &staging->records[idx];
+
+        record->fields = staging->fields + (size_t)idx * opts->n_fields;
+        if (at) {
+            record->field_items = (const void **)(void *)at;
+            at += n_items * sizeof(void *);
+            record->field_bytes = (uint64_t *)(void *)at;
+            at += n_items * sizeof(uint64_t);
+        }
+        describe_fields(record, opts);
+    }
+    return 0;
+}
+
 static int
 allocate(struct sti_staging *staging, const struct sti_staging_opts *opts) STI_NO_ANALYSIS
 {
@@ -113,7 +159,7 @@ allocate(struct sti_staging *staging, const struct sti_staging_opts *opts) STI_N
             record->slots = staging->arena.base + idx * n * opts->slot_bytes;
         sti_record_list_push(&staging->free, record);
     }
-    return 0;
+    return allocate_fields(staging, opts);
 }
 
 static void
@@ -122,6 +168,8 @@ release_memory(struct sti_staging *staging) STI_NO_ANALYSIS
     sti_arena_close(&staging->arena);
     sti_mem_free(staging->records);
     sti_mem_free(staging->arrays);
+    sti_mem_free(staging->field_arrays);
+    sti_mem_free(staging->fields);
     sti_mem_free(staging->epochs);
     sti_mem_free(staging->ledger);
 }

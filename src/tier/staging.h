@@ -49,6 +49,10 @@ struct sti_record {
     uint8_t *states;    /* enum sti_item */
     uint8_t *tiers;     /* enum stk_tier that an item was counted for */
     char *slots;        /* FIXED: count x item_bytes */
+    stk_field *fields;  /* as they are handed out */
+    /* With several fields: their pointers and lengths, batch_size of each; else NULL. */
+    const void **field_items;
+    uint64_t *field_bytes;
 
     uint32_t n_taken;   /* items whose sample was looked up */
     uint32_t n_pending; /* items that are not done */
@@ -87,6 +91,8 @@ struct sti_staging {
     uint32_t n_records;
     struct sti_arena arena; /* the slots */
     void *arrays;
+    void *field_arrays;          /* with several fields */
+    stk_field *fields;           /* of all records */
     void (*wake)(void *context); /* the loop */
     void *context;
     sem_t ready_sem;
@@ -119,7 +125,9 @@ struct sti_staging {
 struct sti_staging_opts {
     uint32_t n_records;
     uint32_t batch_size;
-    uint64_t slot_bytes; /* FIXED: bytes of an item; 0: RAW */
+    uint64_t slot_bytes;            /* FIXED: bytes of an item; 0: RAW */
+    uint32_t n_fields;              /* RAW: 1 .. STK_MAX_FIELDS; FIXED: 1 */
+    const char *const *field_names; /* the names are borrowed until fini */
     void (*wake)(void *context);
     void *context;
 };
