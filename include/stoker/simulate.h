@@ -77,21 +77,21 @@ typedef struct stk_sim_result {
 
 /* Checkpoints, per save where nothing else is said. */
 typedef struct stk_sim_checkpoint {
-    double bytes;                   /* of a checkpoint */
-    double single_seconds;          /* one writer of the slowest kind: torch.save */
-    double device_factor;           /* one device written well, against that writer */
-    double devices_factor;          /* all devices of a node against one */
-    double nodes_factor;            /* all nodes that take part against one */
-    double creation_factor;         /* the three together */
-    double seconds;                 /* of a save with everything */
-    double overlap_seconds;         /* time per interval in which it may be hidden */
-    double stall_seconds;           /* what it adds to an interval between saves */
-    double overhead;                /* stall as a share of the interval */
-    double required_mb_s;           /* of all writers together, for no stall */
-    double optimum_steps;           /* between saves, for the failure rate; 0: no failures */
-    double optimum_lost_share;      /* of the run's time, at the optimum */
-    double configured_lost_share;   /* at every_steps */
-    double simulated_lost_share;    /* the same, from simulated failures; 0: no failures */
+    double bytes;                 /* of a checkpoint */
+    double single_seconds;        /* one writer of the slowest kind: torch.save */
+    double device_factor;         /* one device written well, against that writer */
+    double devices_factor;        /* all devices of a node against one */
+    double nodes_factor;          /* all nodes that take part against one */
+    double creation_factor;       /* the three together */
+    double seconds;               /* of a save with everything */
+    double overlap_seconds;       /* time per interval in which it may be hidden */
+    double stall_seconds;         /* what it adds to an interval between saves */
+    double overhead;              /* stall as a share of the interval */
+    double required_mb_s;         /* of all writers together, for no stall */
+    double optimum_steps;         /* between saves, for the failure rate; 0: no failures */
+    double optimum_lost_share;    /* of the run's time, at the optimum */
+    double configured_lost_share; /* at every_steps */
+    double simulated_lost_share;  /* the same, from simulated failures; 0: no failures */
     uint64_t simulated_failures;
 } stk_sim_checkpoint;
 
@@ -119,8 +119,8 @@ stk_scenario_set(stk_scenario *scenario, const char *key, const char *value, stk
 STK_API const char *
 stk_scenario_name(const stk_scenario *scenario);
 
-/* The number of values that differ from what they could be together: keys that contradict each
- * other. Errors: -EINVAL; err says which. Done by every simulation, too. */
+/* Whether keys contradict each other. Errors: -EINVAL; err says which. Every simulation asks
+ * this by itself. Returns 0 when they do not. */
 STK_API int
 stk_scenario_check(const stk_scenario *scenario, stk_error *err);
 

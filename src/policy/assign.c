@@ -11,6 +11,8 @@
 #include "base/mem.h"
 #include "order/mix.h"
 
+#define SHORT_PIECE 15
+
 static uint32_t
 bytes_of(const struct sti_assign_input *input, uint64_t sample)
 {
@@ -21,7 +23,7 @@ bytes_of(const struct sti_assign_input *input, uint64_t sample)
 static uint32_t
 tie_key(const struct sti_assign_input *input, uint64_t sample, uint32_t rank)
 {
-    if (input->ties_by_id)
+    if (input->ties == STI_ASSIGN_TIES_ID)
         return (uint32_t)sample;
     uint64_t row = sti_mix(input->seed + (rank + UINT64_C(1)) * STI_MIX_INCREMENT);
     return (uint32_t)(sti_mix(row + (sample + 1) * STI_MIX_INCREMENT) >> 32);
@@ -123,6 +125,100 @@ struct wanted {
     uint64_t sample;
 };
 
+static void
+swap(struct wanted *a, struct wanted *b)
+{
+    struct wanted kept = *a;
+
+    *a = *b;
+    *b = kept;
+}
+
+/* Moves the middle of three by key to the place before the last, and what is not smaller than
+ * it behind what is not larger. Returns where it ends up. */
+static uint64_t
+partition(struct wanted *list, uint64_t first, uint64_t last)
+{
+    uint64_t middle = first + (last - first) / 2;
+    uint64_t low = first;
+    uint64_t high = last - 1;
+
+    if (list[middle].key < list[first].key)
+        swap(&list[middle], &list[first]);
+    if (list[last].key < list[middle].key)
+        swap(&list[last], &list[middle]);
+    if (list[middle].key < list[first].key)
+        swap(&list[middle], &list[first]);
+    uint64_t pivot = list[middle].key;
+    swap(&list[middle], &list[high]);
+    for (;;) {
+        while (list[++low].key < pivot)
+            ;
+        while (pivot < list[--high].key)
+            ;
+        if (low >= high)
+            break;
+        swap(&list[low], &list[high]);
+    }
+    swap(&list[low], &list[last - 1]);
+    return low;
+}
+
+/*
+ * Sorts by key as the usual library routine does (Sedgewick, "Implementing Quicksort programs",
+ * CACM 21(10), 1978: median of three, short pieces by insertion), which leaves equal keys in an
+ * order of its own. Only for STI_ASSIGN_TIES_UNSTABLE.
+ */
+static void
+sort_unstable(struct wanted *list, uint64_t n)
+{
+    uint64_t ends[64]; /* pieces still to be sorted; the shorter one is done first */
+    uint32_t n_ends = 0;
+    uint64_t first = 0;
+    uint64_t last = n - 1;
+
+    for (;;) {
+        while (last - first > SHORT_PIECE) {
+            uint64_t middle = partition(list, first, last);
+            bool left_is_shorter = middle - first < last - middle;
+
+            ends[n_ends++] = left_is_shorter ? middle + 1 : first;
+            ends[n_ends++] = left_is_shorter ? last : middle - 1;
+            first = left_is_shorter ? first : middle + 1;
+            last = left_is_shorter ? middle - 1 : last;
+        }
+        for (uint64_t at = first + 1; at <= last; at++) {
+            struct wanted moved = list[at];
+            uint64_t to = at;
+
+            for (; to > first && moved.key < list[to - 1].key; to--)
+                list[to] = list[to - 1];
+            list[to] = moved;
+        }
+        if (n_ends == 0)
+            return;
+        last = ends[--n_ends];
+        first = ends[--n_ends];
+    }
+}
+
+/* The published policy with a library's sort: all samples, by uses alone. */
+static void
+fill_rank_unstable(struct sti_assignment *assignment, const struct sti_assign_input *input,
+                   uint32_t rank, struct wanted *wanted)
+{
+    uint64_t n = input->n_samples;
+
+    for (uint64_t sample = 0; sample < n; sample++)
+        wanted[sample] =
+            (struct wanted){UINT8_MAX - input->counts[sample * input->n_ranks + rank], sample};
+    sort_unstable(wanted, n);
+    for (uint64_t at = 0; at < n; at++)
+        if (!sti_assignment_hold(assignment, wanted[at].sample, rank,
+                                 bytes_of(input, wanted[at].sample)))
+            break;
+}
+
 /* Fills a rank with what it reads most and does not hold yet. wanted: room for all samples. */
 static void
 fill_rank(struct sti_assignment *assignment, const struct sti_assign_input *input, uint32_t rank,
@@ -150,9 +246,14 @@ fill_ranks(struct sti_assignment *assignment, const struct sti_assign_input *inp
 
     if (!wanted)
         return -ENOMEM;
-    for (uint32_t rank = 0; rank < input->n_ranks; rank++)
-        if (assignment->ram_bytes[rank] + assignment->ssd_bytes[rank] > 0)
+    for (uint32_t rank = 0; rank < input->n_ranks; rank++) {
+        if (assignment->ram_bytes[rank] + assignment->ssd_bytes[rank] == 0)
+            continue;
+        if (input->ties == STI_ASSIGN_TIES_UNSTABLE)
+            fill_rank_unstable(assignment, input, rank, wanted);
+        else
             fill_rank(assignment, input, rank, wanted);
+    }
     sti_mem_free(wanted);
     return 0;
 }
@@ -186,7 +287,8 @@ find_holder(const struct sti_assignment *assignment, const struct sti_assign_inp
     uint64_t most = 0;
 
     for (uint32_t step = 0; step < input->n_ranks; step++) {
-        uint32_t rank = first + step < input->n_ranks ? first + step : first + step - input->n_ranks;
+        uint32_t rank =
+            first + step < input->n_ranks ? first + step : first + step - input->n_ranks;
 
         if (counts[rank] != count)
             continue;

@@ -20,6 +20,14 @@
 
 #define STI_ASSIGN_NOBODY UINT32_MAX
 
+/* Which of the samples that a rank reads equally often it takes first. Where each rank reads a
+ * sample rarely most are equal, and the rule decides how much the ranks hold together. */
+enum sti_assign_ties {
+    STI_ASSIGN_TIES_RANDOM,   /* by a hash of rank and sample */
+    STI_ASSIGN_TIES_ID,       /* the smaller id, on every rank: all take the same ones */
+    STI_ASSIGN_TIES_UNSTABLE, /* as a sort that is not stable leaves them: alike, not equal */
+};
+
 /* What the ranks have and read. Borrowed. */
 struct sti_assign_input {
     uint64_t n_samples;
@@ -30,7 +38,7 @@ struct sti_assign_input {
     const uint64_t *ssd_bytes;
     const uint8_t *counts; /* [sample * n_ranks + rank]: uses; stays at UINT8_MAX once there */
     uint64_t seed;
-    bool ties_by_id;
+    enum sti_assign_ties ties; /* paper */
 };
 
 /* Who holds what: a bit per sample and rank. */

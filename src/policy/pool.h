@@ -40,10 +40,10 @@ struct sti_pool {
     struct sti_pool_opts opts;
     uint64_t *ram_bytes; /* what is left of each rank's room */
     uint64_t *ssd_bytes;
-    uint32_t *holder; /* per sample: rank; STI_POOL_NOBODY */
-    uint32_t *key;    /* per sample, while `kept` is ordered */
-    uint8_t *kept;    /* per sample: enum sti_keep */
-    uint8_t *on_ssd;  /* per held sample */
+    uint32_t *holder;          /* per sample: rank; STI_POOL_NOBODY */
+    uint32_t *key;             /* per sample, while `kept` is ordered */
+    uint8_t *kept;             /* per sample: enum sti_keep */
+    uint8_t *on_ssd;           /* per held sample */
     struct sti_bitset ordered; /* keys of what is held */
     struct sti_bitset unknown; /* samples that go first */
     struct sti_bitset roomy;   /* ranks with room for any sample */

@@ -42,9 +42,8 @@ draw_bytes(const struct sti_scenario *scenario, uint64_t sample)
     double mb = scenario->sample_mb;
 
     for (uint64_t draw = 0; draw < DRAWS_MAX; draw++) {
-        double drawn =
-            scenario->sample_mb + scenario->sample_sigma_mb *
-                                      normal(scenario->seed, sample * DRAWS_MAX + draw);
+        double drawn = scenario->sample_mb + scenario->sample_sigma_mb *
+                                                 normal(scenario->seed, sample * DRAWS_MAX + draw);
         if (drawn < 0)
             continue;
         mb = drawn;

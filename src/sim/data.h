@@ -15,8 +15,8 @@ struct sti_sim_data {
     const struct sti_scenario *scenario; /* borrowed for the data's life */
     struct sti_order order;              /* of all ranks: world 1 */
     uint64_t total_bytes;
-    uint64_t steps;   /* of an epoch */
-    uint32_t *bytes;  /* of each sample; NULL: all have same_bytes */
+    uint64_t steps;  /* of an epoch */
+    uint32_t *bytes; /* of each sample; NULL: all have same_bytes */
     uint32_t same_bytes;
     uint32_t max_bytes;
     struct sti_order_cursor cursor;

@@ -32,8 +32,8 @@ preload_s(const struct sti_machine *machine)
     bool to_ssd = machine->plan->policy == STK_SIM_PARALLEL_STAGING ||
                   machine->plan->policy == STK_SIM_LOCALITY_AWARE;
     double n_ranks = (double)scenario->ranks;
-    double mb_s = fmin(sti_curve_at(&scenario->origin, n_ranks) / n_ranks,
-                       scenario->origin_link_mb_s);
+    double mb_s =
+        fmin(sti_curve_at(&scenario->origin, n_ranks) / n_ranks, scenario->origin_link_mb_s);
     double longest_bytes = 0;
 
     if (!machine->plan->is_preloaded)
@@ -52,9 +52,9 @@ look_if_ready(struct sti_machine *machine, uint32_t number)
     struct sti_sim_rank *rank = &machine->ranks[number];
     uint64_t slot = number * machine->n_slots + machine->current % machine->n_slots;
 
-    rank->is_ready = machine->arrived[slot] >=
-                     sti_sim_batch(machine->plan->data,
-                                   machine->current % machine->plan->data->steps, number);
+    rank->is_ready =
+        machine->arrived[slot] >=
+        sti_sim_batch(machine->plan->data, machine->current % machine->plan->data->steps, number);
     rank->ready_s = machine->now_s;
     machine->n_ready += rank->is_ready;
 }
@@ -102,8 +102,8 @@ step_end(struct sti_machine *machine, double begin_s)
     for (uint32_t number = 0; number < scenario->ranks; number++) {
         const struct sti_sim_rank *rank = &machine->ranks[number];
         uint64_t slot = number * machine->n_slots + machine->current % machine->n_slots;
-        double compute_s = (double)machine->batch_bytes[slot] / STI_SIM_BYTES_PER_MB /
-                           scenario->compute_mb_s;
+        double compute_s =
+            (double)machine->batch_bytes[slot] / STI_SIM_BYTES_PER_MB / scenario->compute_mb_s;
 
         machine->result.stall_seconds += (rank->ready_s - begin_s) / (double)scenario->ranks;
         end_s = fmax(end_s, rank->ready_s + compute_s);
@@ -238,9 +238,8 @@ machine_init(struct sti_machine *machine, struct sti_sim_plan *plan)
         machine->free_fetches[machine->n_free_fetches++] = (uint32_t)(n_fetches - 1 - at);
     for (uint64_t rank = 0; rank < scenario->ranks; rank++)
         machine->ranks[rank].free_threads =
-            plan->policy == STK_SIM_NAIVE
-                ? 1
-                : (uint32_t)scenario->tiers[STI_SIM_STAGING_TIER].threads;
+            plan->policy == STK_SIM_NAIVE ? 1
+                                          : (uint32_t)scenario->tiers[STI_SIM_STAGING_TIER].threads;
     return plan->fills_beside ? init_fills(machine) : 0;
 }
 

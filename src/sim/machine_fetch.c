@@ -99,8 +99,8 @@ begin_move(struct sti_machine *machine, struct sti_fetch *fetch)
     if (fetch->source == STI_SOURCE_ORIGIN) {
         if (--rank->n_at_origin == 0)
             machine->n_origin_clients--;
-        done_s = serve(&rank->in_free_s, machine->now_s, n_bytes,
-                       machine->scenario->origin_link_mb_s);
+        done_s =
+            serve(&rank->in_free_s, machine->now_s, n_bytes, machine->scenario->origin_link_mb_s);
     } else {
         struct sti_sim_rank *peer = &machine->ranks[fetch->peer];
         double come_s = fmax(machine->now_s, peer->out_free_s);

@@ -69,9 +69,8 @@ make_rooms(struct sti_sim_plan *plan)
         plan->ssd_bytes[rank] =
             (uint64_t)(tiers[STI_SIM_SSD_TIER].capacity_mb * STI_SIM_BYTES_PER_MB);
         if (scenario->capacity > 0) {
-            plan->ram_bytes[rank] =
-                (uint64_t)llround(scenario->capacity * (double)plan->data->total_bytes /
-                                  (double)scenario->ranks);
+            plan->ram_bytes[rank] = (uint64_t)llround(
+                scenario->capacity * (double)plan->data->total_bytes / (double)scenario->ranks);
             plan->ssd_bytes[rank] = 0;
         }
         total_bytes += plan->ram_bytes[rank] + plan->ssd_bytes[rank];
@@ -414,8 +413,8 @@ sti_sim_plan_init(struct sti_sim_plan *plan, struct sti_sim_data *data, stk_sim_
     int rc;
 
     *plan = (struct sti_sim_plan){.data = data, .scenario = scenario, .policy = policy};
-    plan->n_elements = scenario->drop_last ? data->steps * scenario->batch * scenario->ranks
-                                           : scenario->samples;
+    plan->n_elements =
+        scenario->drop_last ? data->steps * scenario->batch * scenario->ranks : scenario->samples;
     plan->read_before = sti_mem_new(scenario->samples / 64 + 1, sizeof(uint64_t));
     rc = plan->read_before ? make_rooms(plan) : -ENOMEM;
     for (uint32_t slot = 0; !rc && slot < STI_SIM_EPOCHS_HELD; slot++) {
@@ -582,8 +581,7 @@ decide(struct sti_sim_plan *plan, uint64_t epoch, uint64_t at, uint32_t rank, ui
     case STI_SIM_PLAN_SHARED:
         return use_shared(plan, epoch, sample, rank, ret_peer);
     case STI_SIM_PLAN_OWN:
-        return use_own(plan, rank,
-                       epoch * rank_elements(plan, rank) + at / plan->scenario->ranks);
+        return use_own(plan, rank, epoch * rank_elements(plan, rank) + at / plan->scenario->ranks);
     }
     return STI_SOURCE_ORIGIN;
 }

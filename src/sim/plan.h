@@ -62,12 +62,12 @@ struct sti_sim_plan {
 
     struct sti_pool *pools; /* SHARED: one; OWN: one per rank */
     uint32_t n_pools;
-    uint32_t *order_of;   /* SHARED: sample's place in the order of worth, and its inverse */
+    uint32_t *order_of; /* SHARED: sample's place in the order of worth, and its inverse */
     uint32_t *sample_at;
-    uint16_t *wish;       /* SHARED: the rank that should hold it; NULL: its first reader */
-    uint64_t *in_next;    /* SHARED: a bit per sample that is read in the next epoch; NULL: all */
-    uint32_t **streams;   /* OWN: what each rank reads, all epochs */
-    uint32_t **next_use;  /* OWN, next-use: position at which it reads it next */
+    uint16_t *wish;      /* SHARED: the rank that should hold it; NULL: its first reader */
+    uint64_t *in_next;   /* SHARED: a bit per sample that is read in the next epoch; NULL: all */
+    uint32_t **streams;  /* OWN: what each rank reads, all epochs */
+    uint32_t **next_use; /* OWN, next-use: position at which it reads it next */
 
     struct sti_bound bound;
     uint64_t *read_before; /* a bit per sample */

@@ -23,9 +23,9 @@ rooms_init(struct rooms *rooms, const struct sti_sim_plan *plan, bool uses_ram, 
     const struct sti_scenario *scenario = plan->scenario;
     bool has_staging = scenario->timing && scenario->capacity <= 0;
     uint64_t staging_bytes =
-        has_staging ? (uint64_t)(scenario->tiers[STI_SIM_STAGING_TIER].capacity_mb *
-                                 STI_SIM_BYTES_PER_MB)
-                    : 0;
+        has_staging
+            ? (uint64_t)(scenario->tiers[STI_SIM_STAGING_TIER].capacity_mb * STI_SIM_BYTES_PER_MB)
+            : 0;
 
     rooms->ram_bytes = sti_mem_new(scenario->ranks, 2 * sizeof(uint64_t));
     if (!rooms->ram_bytes)
@@ -178,7 +178,7 @@ sti_sim_plan_static(struct sti_sim_plan *plan, const uint8_t *counts, stk_error 
         .ssd_bytes = is_ours ? plan->ssd_bytes : rooms.ssd_bytes,
         .counts = counts,
         .seed = scenario->seed,
-        .ties_by_id = is_paper && scenario->ties == STI_SIM_TIES_ID,
+        .ties = is_paper ? (enum sti_assign_ties)scenario->ties : STI_ASSIGN_TIES_RANDOM,
     };
     int rc;
     if (is_ours)
@@ -222,7 +222,8 @@ deal_step(const struct sti_sim_plan *plan, uint32_t *ids, uint64_t count, uint32
     for (at = 0; at < count; at++) {
         uint64_t holder = (uint64_t)ids[at] * n_ranks / n;
 
-        if (holder >= n_ranks || !sti_assignment_has(&plan->assignment, ids[at], (uint32_t)holder) ||
+        if (holder >= n_ranks ||
+            !sti_assignment_has(&plan->assignment, ids[at], (uint32_t)holder) ||
             next[holder] >= count) {
             ids[n_left++] = ids[at];
             continue;
@@ -264,8 +265,8 @@ sti_sim_plan_reorder(struct sti_sim_plan *plan, struct sti_sim_epoch *epoch, uin
         uint32_t *id = &epoch->ids[at];
         uint32_t peer;
 
-        if (reads_own || sti_sim_plan_source(plan, &plan->assignment, *id, rank, &peer) ==
-                             STI_SOURCE_ORIGIN)
+        if (reads_own ||
+            sti_sim_plan_source(plan, &plan->assignment, *id, rank, &peer) == STI_SOURCE_ORIGIN)
             *id = own_sample(plan, rank, sti_sim_random(plan->scenario->seed + number, at), *id);
         rank = rank + 1 == plan->scenario->ranks ? 0 : rank + 1;
     }

@@ -197,14 +197,14 @@ choose_prefetch(struct sti_pub *pub, uint64_t rank, uint32_t sample, double now,
     const struct sti_pub_node *node = &pub->nodes[rank];
     double mb = sti_pub_mb(pub, sample);
     uint32_t tier = node->tier ? node->tier[sample] : 0;
-    double since = tier ? held_since(node, sample) : INFINITY;
-    double read_s = tier ? sti_pub_own_s(pub, mb, tier) : INFINITY;
+    double since = tier ? held_since(node, sample) : HUGE_VAL;
+    double read_s = tier ? sti_pub_own_s(pub, mb, tier) : HUGE_VAL;
     uint8_t source = tier == STI_SIM_RAM_TIER ? STK_SIM_FROM_RAM : STK_SIM_FROM_SSD;
 
     if (pub->uses_peers) {
-        double peer_since = INFINITY;
-        uint32_t peer_tier = find_peer(pub, rank, sample, INFINITY, &peer_since);
-        double peer_s = peer_tier ? sti_pub_peer_s(pub, mb, peer_tier) : INFINITY;
+        double peer_since = HUGE_VAL;
+        uint32_t peer_tier = find_peer(pub, rank, sample, HUGE_VAL, &peer_since);
+        double peer_s = peer_tier ? sti_pub_peer_s(pub, mb, peer_tier) : HUGE_VAL;
 
         if (peer_s < read_s) {
             read_s = peer_s;
@@ -328,7 +328,7 @@ request(struct sti_pub *pub, uint64_t rank, uint64_t position, double now)
         staged = &node->staged[position & (node->n_staged_max - 1)];
     if (staged && staged->source == STI_PUB_SKIPPED)
         staged = NULL;
-    double staged_at = staged ? fmax(staged->since, now) : INFINITY;
+    double staged_at = staged ? fmax(staged->since, now) : HUGE_VAL;
     uint8_t source = choose_now(pub, rank, sample, now, &fetch_s);
     if (now + fetch_s < staged_at) {
         if (source == STK_SIM_FROM_ORIGIN) {
@@ -460,8 +460,8 @@ nodes_new(struct sti_pub *pub)
 
         node->ids = sti_mem_new(length, sizeof(*node->ids));
         node->seen = sti_mem_new(scenario->samples / 64 + 1, sizeof(*node->seen));
-        node->thread_s = sti_mem_new(scenario->tiers[STI_SIM_STAGING_TIER].threads,
-                                     sizeof(*node->thread_s));
+        node->thread_s =
+            sti_mem_new(scenario->tiers[STI_SIM_STAGING_TIER].threads, sizeof(*node->thread_s));
         if (!node->ids || !node->seen || !node->thread_s)
             return -ENOMEM;
     }

@@ -30,9 +30,9 @@ struct sti_pub_staged {
 struct sti_pub_node {
     uint32_t *ids; /* what it reads, all epochs */
     uint64_t length;
-    uint64_t next;     /* position that is asked for next */
-    uint64_t prefetch; /* position that is staged next */
-    uint64_t cleanup;  /* first position whose memory is still taken */
+    uint64_t next;                 /* position that is asked for next */
+    uint64_t prefetch;             /* position that is staged next */
+    uint64_t cleanup;              /* first position whose memory is still taken */
     struct sti_pub_staged *staged; /* a ring by position */
     uint64_t n_staged_max;         /* a power of two */
     double used_mb;                /* of staging; below 0 is one of the habits */

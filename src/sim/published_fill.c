@@ -91,8 +91,8 @@ fill_range(struct sti_pub *pub, struct sti_pub_node *node, uint32_t tier, const 
     for (; at < range[1] && fits(pub, node, (uint32_t)at, tier); at++) {
         uint32_t sample = (uint32_t)at;
         double end_s = turns_take(
-            &turns,
-            sti_pub_origin_s(pub, sti_pub_mb(pub, sample), (double)pub->scenario->ranks), &begin_s);
+            &turns, sti_pub_origin_s(pub, sti_pub_mb(pub, sample), (double)pub->scenario->ranks),
+            &begin_s);
 
         hold(pub, node, sample, tier);
         sti_pub_note_prefetch(pub, node, sample, end_s);
@@ -176,8 +176,8 @@ static int
 check_lbann(const struct sti_pub *pub, stk_error *err)
 {
     double total_mb = (double)pub->data->total_bytes / STI_SIM_BYTES_PER_MB;
-    double ram_mb = pub->scenario->tiers[STI_SIM_RAM_TIER].capacity_mb *
-                    (double)pub->scenario->ranks;
+    double ram_mb =
+        pub->scenario->tiers[STI_SIM_RAM_TIER].capacity_mb * (double)pub->scenario->ranks;
 
     if (total_mb <= ram_mb)
         return 0;
@@ -209,8 +209,8 @@ fill_lbann_dynamic(struct sti_pub *pub)
             return -ENOMEM;
         for (uint64_t at = 0; at < share && at < node->length; at++) {
             uint32_t sample = node->ids[at];
-            double read_s = sti_pub_origin_s(pub, sti_pub_mb(pub, sample),
-                                             (double)pub->scenario->ranks);
+            double read_s =
+                sti_pub_origin_s(pub, sti_pub_mb(pub, sample), (double)pub->scenario->ranks);
             double end_s = turns_take(&turns, read_s, &begin_s);
 
             if (!node->tier[sample])
@@ -243,8 +243,7 @@ fill_parallel(struct sti_pub *pub, const uint64_t *ends)
             if (!fits(pub, node, sample, STI_SIM_SSD_TIER))
                 break;
             hold(pub, node, sample, STI_SIM_SSD_TIER);
-            (void)turns_take(&turns,
-                             sti_pub_peer_s(pub, sti_pub_mb(pub, sample), STI_SIM_SSD_TIER),
+            (void)turns_take(&turns, sti_pub_peer_s(pub, sti_pub_mb(pub, sample), STI_SIM_SSD_TIER),
                              &begin_s);
         }
         pub->fill_s = turns_fini(&turns);

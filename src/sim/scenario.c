@@ -31,13 +31,13 @@ struct key {
     {                                                                                              \
         name, KIND_COUNT, offsetof(struct sti_scenario, field), low, high, #low " .. " #high, help \
     }
-#define REAL(name, field, low, high, help)                                                         \
-    {                                                                                              \
-        name, KIND_REAL, offsetof(struct sti_scenario, field), low, high, #low " .. " #high, help  \
+#define REAL(name, field, low, high, help)                                                        \
+    {                                                                                             \
+        name, KIND_REAL, offsetof(struct sti_scenario, field), low, high, #low " .. " #high, help \
     }
-#define WORD(name, field, words, help)                                                             \
-    {                                                                                              \
-        name, KIND_WORD, offsetof(struct sti_scenario, field), 0, 0, words, help                   \
+#define WORD(name, field, words, help)                                           \
+    {                                                                            \
+        name, KIND_WORD, offsetof(struct sti_scenario, field), 0, 0, words, help \
     }
 
 static const struct key keys[] = {
@@ -56,8 +56,9 @@ static const struct key keys[] = {
     WORD("drop_last", drop_last, "no yes", "leave out the incomplete last step of an epoch"),
     COUNT("seed", seed, 0, 4294967295, "of sizes, order and ties"),
     WORD("order", keyed, "torch keyed", "as stoker order has them"),
-    WORD("ties", ties, "random id",
-         "policy paper, samples read equally often: at random per rank, or by id"),
+    WORD("ties", ties, "random id unstable",
+         "policy paper, samples read equally often: at random per rank, by id, or as a library's "
+         "sort leaves them"),
     REAL("compute_mb_s", compute_mb_s, 1e-6, 1e9, "a rank's training, in sample bytes"),
     REAL("decode_mb_s", decode_mb_s, 1e-6, 1e9, "decoding by one fetching thread"),
     REAL("net_mb_s", net_mb_s, 1e-6, 1e9, "network, between two ranks"),
@@ -205,7 +206,7 @@ set_curve(const struct key *key, struct sti_curve *field, const char *text, stk_
             break;
         if (n == STI_CURVE_POINTS_MAX || !read_number(at, &curve.x[n], &at) || *at != ':' ||
             !read_number(at + 1, &curve.y[n], &at) || (*at && *at != ' ') ||
-            curve.x[n] < (n ? nextafter(curve.x[n - 1], INFINITY) : 1e-6) || curve.x[n] > 1e9 ||
+            curve.x[n] < (n ? nextafter(curve.x[n - 1], HUGE_VAL) : 1e-6) || curve.x[n] > 1e9 ||
             curve.y[n] < 1e-6 || curve.y[n] > 1e12)
             return refuse(key, text, err);
         curve.n_points++;

@@ -20,11 +20,6 @@ enum sti_sim_mode {
     STI_SIM_PUBLISHED, /* with the habits of the published simulator */
 };
 
-enum sti_sim_ties {
-    STI_SIM_TIES_RANDOM, /* at random, per rank */
-    STI_SIM_TIES_ID,     /* the smaller id first */
-};
-
 /* The tiers of a rank. */
 enum sti_sim_tier_idx { STI_SIM_STAGING_TIER, STI_SIM_RAM_TIER, STI_SIM_SSD_TIER, STI_SIM_TIERS };
 
@@ -64,7 +59,7 @@ struct sti_scenario {
     uint64_t drop_last;
     uint64_t seed;
     uint64_t keyed; /* order: 0 torch, 1 keyed */
-    uint64_t ties;
+    uint64_t ties;  /* enum sti_assign_ties */
     double compute_mb_s;
     double decode_mb_s; /* of one fetching thread */
     double net_mb_s;    /* into one rank */
@@ -73,8 +68,8 @@ struct sti_scenario {
     double origin_latency_ms;
     struct sti_curve origin;
     struct sti_sim_tier tiers[STI_SIM_TIERS];
-    double capacity;       /* of all ranks' RAM as a multiple of the data set; 0: by ram_mb */
-    uint64_t timing;       /* 0: only what is read from where */
+    double capacity; /* of all ranks' RAM as a multiple of the data set; 0: by ram_mb */
+    uint64_t timing; /* 0: only what is read from where */
     struct sti_sim_checkpoint_spec checkpoint;
 };
 

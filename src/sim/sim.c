@@ -60,8 +60,7 @@ run_honest(struct sti_sim_data *data, stk_sim_policy policy, stk_sim_result *res
         result->bound_bytes = sti_bound_bytes(&plan.bound);
         result->distinct_bytes = plan.bound.distinct_bytes;
         if (plan.steady_samples > 0) {
-            result->steady_origin_share =
-                (double)plan.steady_origin / (double)plan.steady_samples;
+            result->steady_origin_share = (double)plan.steady_origin / (double)plan.steady_samples;
             result->steady_local_share = (double)plan.steady_local / (double)plan.steady_samples;
         }
     }
