@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "order/mix.h"
@@ -219,24 +220,64 @@ fill_rank_unstable(struct sti_assignment *assignment, const struct sti_assign_in
             break;
 }
 
-/* Fills a rank with what it reads most and does not hold yet. wanted: room for all samples. */
+/* Lists what a rank reads and does not hold, by uses falling; those of c uses begin at ends[c]
+ * and end before ends[c - 1]. */
+static void
+list_by_uses(const struct sti_assignment *assignment, const struct sti_assign_input *input,
+             uint32_t rank, struct wanted *wanted, uint64_t ends[UINT8_MAX + 1])
+{
+    const uint8_t *counts = input->counts + rank;
+    uint64_t n;
+
+    memset(ends, 0, (UINT8_MAX + 1) * sizeof(*ends));
+    for (uint64_t sample = 0; sample < input->n_samples; sample++)
+        ends[counts[sample * input->n_ranks]] += !sti_assignment_has(assignment, sample, rank);
+    for (uint32_t uses = UINT8_MAX; uses-- > 1;)
+        ends[uses] += ends[uses + 1];
+    n = ends[1];
+    for (uint64_t sample = input->n_samples; sample-- > 0;) {
+        uint8_t uses = counts[sample * input->n_ranks];
+
+        if (uses && !sti_assignment_has(assignment, sample, rank))
+            wanted[--ends[uses]] = (struct wanted){tie_key(input, sample, rank), sample};
+    }
+    ends[0] = n;
+}
+
+static uint64_t
+sum_bytes(const struct sti_assign_input *input, const struct wanted *list, uint64_t n)
+{
+    uint64_t sum = 0;
+
+    for (uint64_t i = 0; i < n; i++)
+        sum += bytes_of(input, list[i].sample);
+    return sum;
+}
+
+/* Fills a rank with what it reads most and does not hold yet. wanted: room for all samples. Only
+ * where not all of equally many uses fit does the tie's rule matter, so only they are sorted. */
 static void
 fill_rank(struct sti_assignment *assignment, const struct sti_assign_input *input, uint32_t rank,
           struct wanted *wanted)
 {
-    uint64_t n = 0;
+    uint64_t ends[UINT8_MAX + 1];
+    uint64_t first = 0;
+    bool is_full = false;
 
-    for (uint64_t sample = 0; sample < input->n_samples; sample++) {
-        uint8_t count = input->counts[sample * input->n_ranks + rank];
+    list_by_uses(assignment, input, rank, wanted, ends);
+    for (uint32_t uses = UINT8_MAX; uses > 0; uses--) {
+        struct wanted *list = wanted + first;
+        uint64_t n = ends[uses - 1] - first;
 
-        if (count && !sti_assignment_has(assignment, sample, rank))
-            wanted[n++] = (struct wanted){
-                (uint64_t)(UINT8_MAX - count) << 32 | tie_key(input, sample, rank), sample};
+        first = ends[uses - 1];
+        if (assignment->ram_bytes[rank] + assignment->ssd_bytes[rank] == 0)
+            break;
+        if (!is_full && sum_bytes(input, list, n) > assignment->ram_bytes[rank])
+            qsort(list, n, sizeof(*list), compare);
+        for (uint64_t i = 0; i < n; i++) /* one does not fit: a smaller one may */
+            is_full |= !sti_assignment_hold(assignment, list[i].sample, rank,
+                                            bytes_of(input, list[i].sample));
     }
-    qsort(wanted, n, sizeof(*wanted), compare);
-    for (uint64_t i = 0; i < n; i++)
-        (void)sti_assignment_hold(assignment, wanted[i].sample, rank,
-                                  bytes_of(input, wanted[i].sample)); /* full: a smaller may fit */
 }
 
 static int

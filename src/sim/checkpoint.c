@@ -95,7 +95,7 @@ simulate_failures(const struct sti_scenario *scenario, stk_sim_checkpoint *resul
     if (n == 0)
         n = 1;
     seconds = run_with_failures(&run, n, &done, &result->simulated_failures);
-    result->simulated_lost_share = 1 - (double)done * work_s / seconds;
+    result->simulated_lost_share = fmax(0, 1 - (double)done * work_s / seconds);
 }
 
 int

@@ -19,6 +19,7 @@
 #define COUNTS_BYTES_MAX (UINT64_C(1) << 30)
 #define POOLS_BYTES_MAX (UINT64_C(8) << 30)
 #define POOL_BYTES_PER_SAMPLE 11
+#define PREFETCH_AHEAD 24
 
 static bool
 get_bit(const uint64_t *bits, uint32_t at)
@@ -121,8 +122,11 @@ count_uses(struct sti_sim_plan *plan)
 
         sti_sim_data_epoch(plan->data, epoch, ids);
         for (uint64_t at = 0; at < plan->n_elements; at++) {
+            uint64_t ahead = at + PREFETCH_AHEAD < plan->n_elements ? at + PREFETCH_AHEAD : at;
             uint8_t *count = &counts[(uint64_t)ids[at] * n_ranks + rank];
 
+            /* The table is larger than the caches and met at random. */
+            __builtin_prefetch(&counts[(uint64_t)ids[ahead] * n_ranks], 1);
             *count = (uint8_t)(*count + (*count < UINT8_MAX));
             rank = rank + 1 == n_ranks ? 0 : rank + 1;
         }
@@ -416,7 +420,8 @@ sti_sim_plan_init(struct sti_sim_plan *plan, struct sti_sim_data *data, stk_sim_
     plan->n_elements =
         scenario->drop_last ? data->steps * scenario->batch * scenario->ranks : scenario->samples;
     plan->read_before = sti_mem_new(scenario->samples / 64 + 1, sizeof(uint64_t));
-    rc = plan->read_before ? make_rooms(plan) : -ENOMEM;
+    plan->came = sti_mem_new(scenario->samples / 64 + 1, sizeof(uint64_t));
+    rc = plan->read_before && plan->came ? make_rooms(plan) : -ENOMEM;
     for (uint32_t slot = 0; !rc && slot < STI_SIM_EPOCHS_HELD; slot++) {
         struct sti_sim_epoch *epoch = &plan->epochs[slot];
 
@@ -465,6 +470,7 @@ sti_sim_plan_fini(struct sti_sim_plan *plan)
     sti_mem_free(plan->preload_bytes);
     sti_mem_free(plan->own);
     sti_mem_free(plan->read_before);
+    sti_mem_free(plan->came);
 }
 
 enum sti_source
@@ -564,6 +570,19 @@ use_own(struct sti_sim_plan *plan, uint32_t rank, uint64_t position)
     return source;
 }
 
+/* Whether what the assignment says of a sample holds already. */
+static bool
+is_there(const struct sti_sim_plan *plan, uint64_t epoch, uint32_t sample, uint32_t rank)
+{
+    if (plan->is_preloaded)
+        return true;
+    /* Filled beside the run: done when the first epoch is, and a rank's own first reads bring
+     * what it is filled with. */
+    if (plan->fills_beside)
+        return epoch > 0 || sti_assignment_has(&plan->assignment, sample, rank);
+    return get_bit(plan->came, sample);
+}
+
 static enum sti_source
 decide(struct sti_sim_plan *plan, uint64_t epoch, uint64_t at, uint32_t rank, uint32_t *ret_peer)
 {
@@ -571,12 +590,11 @@ decide(struct sti_sim_plan *plan, uint64_t epoch, uint64_t at, uint32_t rank, ui
 
     switch (plan->planner) {
     case STI_SIM_PLAN_NOTHING:
-        break;
+        return plan->policy == STK_SIM_PERFECT ? STI_SOURCE_RAM : STI_SOURCE_ORIGIN;
     case STI_SIM_PLAN_STATIC:
-        /* A filling rank's own first reads bring what it is filled with. */
-        if (epoch > 0 || plan->is_preloaded ||
-            (plan->fills_beside && sti_assignment_has(&plan->assignment, sample, rank)))
+        if (is_there(plan, epoch, sample, rank))
             return sti_sim_plan_source(plan, &plan->assignment, sample, rank, ret_peer);
+        set_bit(plan->came, sample);
         break;
     case STI_SIM_PLAN_SHARED:
         return use_shared(plan, epoch, sample, rank, ret_peer);

@@ -70,7 +70,8 @@ struct sti_sim_plan {
     uint32_t **next_use; /* OWN, next-use: position at which it reads it next */
 
     struct sti_bound bound;
-    uint64_t *read_before; /* a bit per sample */
+    uint64_t *read_before; /* a bit per sample: in the run, as far as it is planned */
+    uint64_t *came;        /* a bit per sample: the origin has been asked for it */
     stk_sim_result result; /* what needs no clock */
     uint64_t steady_samples;
     uint64_t steady_origin;
