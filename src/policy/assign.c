@@ -375,6 +375,7 @@ give_first_copies(struct sti_assignment *assignment, const struct sti_assign_inp
 int
 sti_assign_coordinated(struct sti_assignment *ret_assignment, const struct sti_assign_input *input)
 {
+    struct sti_assign_input own = *input;
     int rc = sti_assignment_init(ret_assignment, input);
     uint8_t *level = sti_mem_new(input->n_samples, 1);
 
@@ -382,7 +383,8 @@ sti_assign_coordinated(struct sti_assignment *ret_assignment, const struct sti_a
         rc = -ENOMEM;
     if (!rc) {
         give_first_copies(ret_assignment, input, level);
-        rc = fill_ranks(ret_assignment, input);
+        own.ties = STI_ASSIGN_TIES_RANDOM; /* copies of different samples on different ranks */
+        rc = fill_ranks(ret_assignment, &own);
     }
     sti_mem_free(level);
     return rc;
