@@ -33,6 +33,7 @@ const char cmd_simulate_help[] =
     "                        deepio-opportunistic, parallel-staging, lbann-dynamic,\n"
     "                        lbann-preloading, locality-aware, paper, coordinated, next-use,\n"
     "                        lru\n"
+    "  --why SAMPLE          say where a sample is under each policy and why, and no more\n"
     "\n"
     "Output\n"
     "  --json                print one JSON object\n"
@@ -48,6 +49,8 @@ struct request {
     struct cli_texts settings;
     bool json;
     bool list;
+    bool asks_why;
+    uint64_t why;
     bool wanted[STK_SIM_POLICIES];
     char sweep_key[64];
     char sweep_values[1024]; /* one after the other, each ended by a zero */
@@ -156,6 +159,7 @@ read_request(struct request *request, int argc, char **argv)
         {.name = "sweep", .kind = CLI_TEXT, .value = &request->sweep},
         {.name = "svg", .kind = CLI_TEXT, .value = &request->svg},
         {.name = "json", .kind = CLI_FLAG, .value = &request->json},
+        {.name = "why", .kind = CLI_U64, .value = &request->why, .given = &request->asks_why},
         {.name = "list", .kind = CLI_FLAG, .value = &request->list},
     };
     int rc;
@@ -239,6 +243,29 @@ simulate_run(const struct request *request, const stk_scenario *scenario, struct
     return CLI_OK;
 }
 
+/* Says where one sample is. */
+static int
+simulate_why(const struct request *request, const stk_scenario *scenario)
+{
+    stk_error err;
+
+    for (uint32_t policy = 0; policy < STK_SIM_POLICIES; policy++) {
+        static char text[4096];
+
+        if (!request->wanted[policy])
+            continue;
+        int rc = stk_simulate_why(scenario, (stk_sim_policy)policy, request->why, text,
+                                  sizeof(text), &err);
+        if (rc && rc != STK_E_INFEASIBLE)
+            return cli_error("simulate", "%s", err.message);
+        if (rc)
+            (void)printf("policy %s: %s\n", stk_sim_policy_name(policy), err.message);
+        else
+            (void)fputs(text, stdout);
+    }
+    return cli_finish("simulate");
+}
+
 static int
 simulate_all(const struct request *request, stk_scenario *scenario, struct sim_report *report)
 {
@@ -279,6 +306,11 @@ simulate(const struct request *request)
 
     if (rc)
         return rc;
+    if (request->asks_why) {
+        rc = simulate_why(request, scenario);
+        stk_scenario_free(scenario);
+        return rc;
+    }
     report.runs = calloc(report.n_runs, sizeof(*report.runs));
     report.has_loader = stk_scenario_has_loader(scenario) != 0;
     (void)snprintf(report.scenario, sizeof(report.scenario), "%s", stk_scenario_name(scenario));

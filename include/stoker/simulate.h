@@ -152,6 +152,20 @@ STK_API int
 stk_simulate(const stk_scenario *scenario, stk_sim_policy policy, stk_sim_result *ret_result,
              stk_error *err);
 
+/*
+ * Says in words where a sample is under a policy (as the honest mode decides) and why: who reads
+ * it when from where, who holds it. text: room for n_text characters with the final zero; what
+ * is more is cut; lines end with a newline. Errors as stk_simulate(), -ERANGE no such sample.
+ */
+STK_API int
+stk_simulate_why(const stk_scenario *scenario, stk_sim_policy policy, uint64_t sample, char *text,
+                 size_t n_text, stk_error *err);
+
+/* Of n samples, how many one of `ranks` is expected to read more than (1 + excess) * epochs /
+ * ranks times in a run of `epochs`, by the binomial law. ranks >= 1. */
+STK_API double
+stk_sim_hot_samples(uint64_t n, uint32_t ranks, uint64_t epochs, double excess);
+
 /* Models the scenario's checkpoints. Errors: -EINVAL there are none. */
 STK_API int
 stk_simulate_checkpoint(const stk_scenario *scenario, stk_sim_checkpoint *ret_result,

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "sim/hot.h"
 #include "sim/sim.h"
 
 int
@@ -109,4 +110,21 @@ stk_simulate_checkpoint(const stk_scenario *scenario, stk_sim_checkpoint *ret_re
         return sti_error_set(err, -EINVAL,
                              "stk_simulate_checkpoint() needs scenario and ret_result");
     return sti_sim_checkpoint(&scenario->values, ret_result, err);
+}
+
+int
+stk_simulate_why(const stk_scenario *scenario, stk_sim_policy policy, uint64_t sample, char *text,
+                 size_t n_text, stk_error *err)
+{
+    if (!scenario || !text || n_text == 0 || !sti_sim_policy_name((uint32_t)policy))
+        return sti_error_set(err, -EINVAL, "stk_simulate_why() needs scenario, a policy and text");
+    if (!stk_scenario_has_loader(scenario))
+        return sti_error_set(err, -EINVAL, "samples is 0: the scenario has no loader");
+    return sti_sim_why(&scenario->values, policy, sample, (struct sti_sim_text){text, n_text}, err);
+}
+
+double
+stk_sim_hot_samples(uint64_t n, uint32_t ranks, uint64_t epochs, double excess)
+{
+    return sti_sim_hot_samples((double)n, ranks ? ranks : 1, epochs, excess, NULL);
 }
