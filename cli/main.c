@@ -19,6 +19,8 @@ static const struct command commands[] = {
     {"index", "make or check the index of a data set", cmd_index_help, cmd_index},
     {"bench", "measure how fast a data set is read", cmd_bench_help, cmd_bench},
     {"order", "print which sample is read at which position", cmd_order_help, cmd_order},
+    {"simulate", "what I/O costs a job on machines that need not exist", cmd_simulate_help,
+     cmd_simulate},
 };
 
 static const struct command *
