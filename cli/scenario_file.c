@@ -51,10 +51,12 @@ line_of(const char *text, const char *key)
             continue;
         const char *end = string_end(at);
         size_t n_chars = (size_t)(end - at) - 1;
+        if (!*end)
+            return line;
         if (depth == 1 && n_chars == n_key && !memcmp(at + 1, key, n_key) &&
             end[1 + strspn(end + 1, " \t\r\n")] == ':')
             return line;
-        at = *end ? end : end - 1;
+        at = end;
     }
     return line;
 }
@@ -159,26 +161,40 @@ make_scenario(const struct load *load, json_t *root, stk_scenario **ret_scenario
     return 0;
 }
 
-/* The whole file, ended by a zero. Returns NULL with errno set. */
+/* Reads what a file has into text, FILE_BYTES_MAX + 1 bytes, and ends it by a zero. Returns 0 or
+ * an error number. */
+static int
+read_into(const char *path, char *text)
+{
+    FILE *file = fopen(path, "re");
+    size_t n_bytes;
+    int error;
+
+    if (!file)
+        return errno;
+    n_bytes = fread(text, 1, FILE_BYTES_MAX + 1, file);
+    error = ferror(file) ? errno : 0;
+    (void)fclose(file); /* it was only read */
+    if (error)
+        return error;
+    if (n_bytes > FILE_BYTES_MAX)
+        return EFBIG;
+    text[n_bytes] = '\0';
+    return 0;
+}
+
+/* The whole file as a text. Returns NULL with errno set. */
 static char *
 read_text(const char *path)
 {
-    FILE *file = fopen(path, "re");
-    char *text = file ? malloc(FILE_BYTES_MAX + 1) : NULL;
-    size_t n_bytes = text ? fread(text, 1, FILE_BYTES_MAX + 1, file) : 0;
-    int error = text && !ferror(file) ? 0 : errno;
+    char *text = calloc(1, FILE_BYTES_MAX + 1);
+    int error = text ? read_into(path, text) : ENOMEM;
 
-    if (!error && n_bytes > FILE_BYTES_MAX)
-        error = EFBIG;
-    if (file)
-        (void)fclose(file); /* it was only read */
-    if (error) {
-        free(text);
-        errno = error;
-        return NULL;
-    }
-    text[n_bytes] = '\0';
-    return text;
+    if (!error)
+        return text;
+    free(text);
+    errno = error;
+    return NULL;
 }
 
 int

@@ -161,7 +161,8 @@ put_scale(FILE *to, double most, double scale)
     double bottom = TOP + LINES_HEIGHT;
     double step = tick_step(most);
 
-    for (double value = 0; value <= most; value += step) {
+    for (unsigned tick = 0; tick * step <= most; tick++) {
+        double value = tick * step;
         double y = bottom - value * scale;
         char text[32];
 

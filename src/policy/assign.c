@@ -5,6 +5,7 @@
  */
 #include "policy/assign.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -324,8 +325,10 @@ find_holder(const struct sti_assignment *assignment, const struct sti_assign_inp
 {
     const uint8_t *counts = input->counts + sample * input->n_ranks;
     uint32_t best = STI_ASSIGN_NOBODY;
-    uint32_t first = tie_key(input, sample, 0) % input->n_ranks;
     uint64_t most = 0;
+
+    assert(input->n_ranks > 0);
+    uint32_t first = tie_key(input, sample, 0) % input->n_ranks;
 
     for (uint32_t step = 0; step < input->n_ranks; step++) {
         uint32_t rank =

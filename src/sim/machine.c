@@ -179,8 +179,8 @@ list_fills(struct sti_machine *machine)
     for (uint64_t epoch = 0; ids && epoch < scenario->epochs; epoch++) {
         sti_sim_data_epoch(plan->data, epoch, ids);
         for (uint64_t at = 0; at < plan->n_elements; at++) {
-            struct sti_sim_rank *rank = &machine->ranks[at % scenario->ranks];
-            uint32_t number = (uint32_t)(at % scenario->ranks);
+            uint32_t number = sti_owner_first_reader(at, (uint32_t)scenario->ranks);
+            struct sti_sim_rank *rank = &machine->ranks[number];
             uint64_t word = (uint64_t)ids[at] * held->n_words + number / 64;
 
             if (!sti_assignment_has(held, ids[at], number) ||

@@ -69,7 +69,7 @@ struct sti_machine {
 
 /* Starts what a rank may start now. */
 void
-sti_machine_pump(struct sti_machine *machine, uint32_t rank);
+sti_machine_pump(struct sti_machine *machine, uint32_t number);
 
 /* Does what is due. */
 void

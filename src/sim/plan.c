@@ -469,6 +469,7 @@ sti_sim_plan_fini(struct sti_sim_plan *plan)
     sti_mem_free(plan->ssd_bytes);
     sti_mem_free(plan->preload_bytes);
     sti_mem_free(plan->own);
+    sti_mem_free(plan->dealt);
     sti_mem_free(plan->read_before);
     sti_mem_free(plan->came);
 }

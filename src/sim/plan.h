@@ -59,6 +59,7 @@ struct sti_sim_plan {
     bool fills_beside;                /* what it says comes while the run goes on: paper */
     uint64_t *preload_bytes;          /* of each rank */
     struct sti_sim_range *own;        /* what each rank holds, where that is a range */
+    uint32_t *dealt;                  /* a step being dealt out again, and a place per rank */
 
     struct sti_pool *pools; /* SHARED: one; OWN: one per rank */
     uint32_t n_pools;

@@ -126,6 +126,11 @@ hold_as_others(struct sti_sim_plan *plan, const struct sti_assign_input *input,
         plan->policy == STK_SIM_DEEPIO_ORDERED || plan->policy == STK_SIM_DEEPIO_OPPORTUNISTIC;
     int rc = sti_assignment_init(&plan->assignment, input);
 
+    if (!rc && plan->policy == STK_SIM_LOCALITY_AWARE) {
+        plan->dealt =
+            sti_mem_new((plan->scenario->batch + 2) * plan->scenario->ranks, sizeof(*plan->dealt));
+        rc = plan->dealt ? 0 : -ENOMEM;
+    }
     if (!rc && is_lbann)
         rc = check_fits(plan, rooms, err);
     if (rc)
@@ -241,14 +246,10 @@ static void
 deal_epoch(struct sti_sim_plan *plan, uint32_t *ids)
 {
     uint64_t per_step = plan->scenario->batch * plan->scenario->ranks;
-    uint32_t *dealt = sti_mem_new(per_step + 2 * plan->scenario->ranks, sizeof(*dealt));
 
-    if (!dealt)
-        return; /* a step that is not dealt out again is read as it was */
     for (uint64_t at = 0; at < plan->n_elements; at += per_step)
         deal_step(plan, ids + at,
-                  per_step < plan->n_elements - at ? per_step : plan->n_elements - at, dealt);
-    sti_mem_free(dealt);
+                  per_step < plan->n_elements - at ? per_step : plan->n_elements - at, plan->dealt);
 }
 
 void

@@ -248,7 +248,8 @@ prefetch_one(struct sti_pub *pub, uint64_t rank)
         if (staged->source == STK_SIM_FROM_ORIGIN)
             sti_pub_note_prefetch(pub, node, sample, now);
     }
-    pub->thread_idx = (pub->thread_idx + 1) % pub->scenario->tiers[STI_SIM_STAGING_TIER].threads;
+    if (++pub->thread_idx == pub->scenario->tiers[STI_SIM_STAGING_TIER].threads)
+        pub->thread_idx = 0;
 }
 
 static void
@@ -395,6 +396,22 @@ run_steps(struct sti_pub *pub)
     pub->result.setup_seconds = pub->fill_s;
 }
 
+/* Appends a rank's part of a step to its stream. Returns its size. */
+static double
+add_batch(struct sti_pub *pub, uint64_t step, uint64_t rank, const uint32_t *ids)
+{
+    struct sti_pub_node *node = &pub->nodes[rank];
+    uint64_t first = sti_sim_element_cut(pub->data, step, rank, 0);
+    uint64_t count = cut_batch(pub, step, rank);
+    double sum_mb = 0;
+
+    for (uint64_t item = 0; item < count; item++) {
+        node->ids[node->length++] = ids[first + item];
+        sum_mb += sti_pub_mb(pub, ids[first + item]);
+    }
+    return sum_mb;
+}
+
 /* Writes what every rank reads, and the time of the run if nothing had to be waited for. */
 static int
 make_streams(struct sti_pub *pub)
@@ -409,18 +426,8 @@ make_streams(struct sti_pub *pub)
         for (uint64_t step = 0; step < pub->data->steps; step++) {
             double longest_mb = 0;
 
-            for (uint64_t rank = 0; rank < scenario->ranks; rank++) {
-                struct sti_pub_node *node = &pub->nodes[rank];
-                uint64_t first = sti_sim_element_cut(pub->data, step, rank, 0);
-                uint64_t count = cut_batch(pub, step, rank);
-                double sum_mb = 0;
-
-                for (uint64_t item = 0; item < count; item++) {
-                    node->ids[node->length++] = ids[first + item];
-                    sum_mb += sti_pub_mb(pub, ids[first + item]);
-                }
-                longest_mb = fmax(longest_mb, sum_mb);
-            }
+            for (uint64_t rank = 0; rank < scenario->ranks; rank++)
+                longest_mb = fmax(longest_mb, add_batch(pub, step, rank, ids));
             pub->result.bound_seconds += longest_mb / scenario->compute_mb_s;
         }
     }

@@ -10,6 +10,7 @@
  */
 #include "sim/published.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 
@@ -17,6 +18,14 @@
 #include "base/mem.h"
 
 #define RANDOM_STREAM UINT64_C(0x5eed)
+
+/* Samples of an equal share by id. */
+static uint64_t
+rank_share(const struct sti_pub *pub)
+{
+    assert(pub->scenario->ranks > 0);
+    return pub->scenario->samples / pub->scenario->ranks;
+}
 
 /* Threads that fill a tier in turns. */
 struct turns {
@@ -107,7 +116,7 @@ static int
 fill_shares(struct sti_pub *pub, uint32_t tier, uint64_t *ends)
 {
     uint64_t n_ranks = pub->scenario->ranks;
-    uint64_t share = pub->scenario->samples / n_ranks;
+    uint64_t share = rank_share(pub);
 
     for (uint64_t rank = 0; rank < n_ranks; rank++) {
         uint64_t range[2] = {rank * share, (rank + 1) * share};
@@ -153,7 +162,7 @@ static int
 fill_deepio(struct sti_pub *pub, bool is_opportunistic, uint64_t *begins, uint64_t *ends)
 {
     uint64_t n_ranks = pub->scenario->ranks;
-    uint64_t share = pub->scenario->samples / n_ranks;
+    uint64_t share = rank_share(pub);
     double per_rank_mb = (double)pub->data->total_bytes / STI_SIM_BYTES_PER_MB / (double)n_ranks;
     bool all_fits = per_rank_mb <= pub->scenario->tiers[STI_SIM_RAM_TIER].capacity_mb;
 
@@ -197,7 +206,7 @@ need_since(struct sti_pub *pub, struct sti_pub_node *node)
 static int
 fill_lbann_dynamic(struct sti_pub *pub)
 {
-    uint64_t share = pub->scenario->samples / pub->scenario->ranks;
+    uint64_t share = rank_share(pub);
 
     for (uint64_t rank = 0; rank < pub->scenario->ranks; rank++) {
         struct sti_pub_node *node = &pub->nodes[rank];
@@ -228,7 +237,7 @@ fill_lbann_dynamic(struct sti_pub *pub)
 static int
 fill_parallel(struct sti_pub *pub, const uint64_t *ends)
 {
-    uint64_t share = pub->scenario->samples / pub->scenario->ranks;
+    uint64_t share = rank_share(pub);
     double own_s = pub->fill_s;
     uint64_t counter = 0;
 

@@ -83,7 +83,8 @@ sti_scenario_init(struct sti_scenario *scenario);
 
 /* Errors as stk_scenario_set(). */
 int
-sti_scenario_set(struct sti_scenario *scenario, const char *key, const char *value, stk_error *err);
+sti_scenario_set(struct sti_scenario *scenario, const char *name, const char *value,
+                 stk_error *err);
 
 /* Keys that contradict each other. Errors: -EINVAL. */
 int
