@@ -333,7 +333,7 @@ test_checkpoint_model(void **state)
     set(&scenario, "mtbf_hours", 2);
     set(&scenario, "run_steps", 1000000);
     assert_int_equal(sti_sim_checkpoint(&scenario, &result, NULL), 0);
-    assert_true(fabs(result.stall_seconds - (9800 / 2000.0 - 0.55)) < 1e-9);
+    assert_true(fabs(result.stall_seconds - (9800 / 2219.0 - 0.55)) < 1e-9);
     /* Young's interval is better than twice and half of it, and drawn failures agree. */
     double steps = result.optimum_steps;
     double best = result.optimum_lost_share;
