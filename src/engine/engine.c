@@ -19,6 +19,7 @@
 #include "engine/memory_limit.h"
 #include "io/shape.h"
 #include "model/hierarchy.h"
+#include "policy/shares.h"
 
 #define DEFAULT_QUEUE_DEPTH 64
 #define DEFAULT_IO_THREADS 32
@@ -35,6 +36,7 @@ struct sti_engine {
     char *cache_dir;
     struct sti_mutex lock;
     uint64_t ram_taken_bytes STI_GUARDED_BY(&lock);
+    uint64_t ssd_taken_bytes[STI_SSDS_MAX] STI_GUARDED_BY(&lock);
 };
 
 static uint32_t
@@ -261,6 +263,59 @@ sti_engine_return_ram(struct sti_engine *engine, uint64_t n_bytes)
     sti_mutex_lock(&engine->lock);
     assert(engine->ram_taken_bytes >= n_bytes);
     engine->ram_taken_bytes -= n_bytes;
+    sti_mutex_unlock(&engine->lock);
+}
+
+uint32_t
+sti_engine_ssds(const struct sti_engine *engine)
+{
+    return engine->hierarchy.n_ssds;
+}
+
+const struct sti_ssd_config *
+sti_engine_ssd(const struct sti_engine *engine, uint32_t at)
+{
+    return &engine->hierarchy.ssds[at];
+}
+
+int
+sti_engine_take_ssds(struct sti_engine *engine, uint64_t want_bytes, uint64_t least_bytes,
+                     uint64_t *ret_bytes, stk_error *err)
+{
+    struct sti_share shares[STI_SSDS_MAX] = {{0}};
+    uint32_t n = engine->hierarchy.n_ssds;
+    uint64_t room_bytes = 0;
+
+    sti_mutex_lock(&engine->lock);
+    for (uint32_t at = 0; at < n; at++) {
+        shares[at].room_bytes =
+            engine->hierarchy.ssds[at].n_bytes - engine->ssd_taken_bytes[at];
+        room_bytes += shares[at].room_bytes;
+    }
+    if (room_bytes >= least_bytes) {
+        sti_shares_divide(shares, n, want_bytes);
+        for (uint32_t at = 0; at < n; at++)
+            engine->ssd_taken_bytes[at] += shares[at].share_bytes;
+    }
+    sti_mutex_unlock(&engine->lock);
+    if (room_bytes < least_bytes)
+        return sti_error_set(err, STK_E_INFEASIBLE,
+                             "ssd_bytes %" PRIu64 " is more than the %" PRIu64
+                             " bytes of the SSD tiers that other loaders leave",
+                             least_bytes, room_bytes);
+    for (uint32_t at = 0; at < STI_SSDS_MAX; at++)
+        ret_bytes[at] = shares[at].share_bytes;
+    return 0;
+}
+
+void
+sti_engine_return_ssds(struct sti_engine *engine, const uint64_t *n_bytes)
+{
+    sti_mutex_lock(&engine->lock);
+    for (uint32_t at = 0; at < engine->hierarchy.n_ssds; at++) {
+        assert(engine->ssd_taken_bytes[at] >= n_bytes[at]);
+        engine->ssd_taken_bytes[at] -= n_bytes[at];
+    }
     sti_mutex_unlock(&engine->lock);
 }
 

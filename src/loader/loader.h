@@ -45,6 +45,8 @@ int
 sti_loader_replacements(struct sti_loader *loader, stk_replacement *out, uint32_t capacity,
                         uint64_t *ret_total);
 int
+sti_loader_last_warning(struct sti_loader *loader, stk_error *err);
+int
 sti_loader_last_error(const struct sti_loader *loader, stk_error *err);
 
 /* Fills everything but size. Errors: -ENOENT. */

@@ -228,8 +228,18 @@ sti_loader_resolve(struct sti_resolved *ret_resolved, const struct sti_plan_opts
     fetcher->held_epochs = held_epochs(fetcher, opts);
     fetcher->ram_bytes = opts->ram_bytes ? opts->ram_bytes : sti_dataset_bytes(asked->dataset);
     resolved.ram_least_bytes = opts->ram_bytes;
-    if (fetcher->policy == STK_POLICY_NONE)
+    resolved.ssd_bytes = opts->ssd_bytes ? opts->ssd_bytes : sti_dataset_bytes(asked->dataset);
+    resolved.ssd_least_bytes = opts->ssd_bytes;
+    if (n > STI_CATALOG_TABLE_MAX && opts->ssd_bytes > 0)
+        return sti_error_set(err, STK_E_INFEASIBLE,
+                             "ssd_bytes: an SSD tier needs at most %" PRIu64 " samples",
+                             STI_CATALOG_TABLE_MAX);
+    if (n > STI_CATALOG_TABLE_MAX)
+        resolved.ssd_bytes = 0;
+    if (fetcher->policy == STK_POLICY_NONE) {
         fetcher->ram_bytes = resolved.ram_least_bytes = 0;
+        resolved.ssd_bytes = resolved.ssd_least_bytes = 0;
+    }
     *ret_resolved = resolved;
     return 0;
 }

@@ -23,26 +23,11 @@
 
 /* ---- one item ------------------------------------------------------------------------------ */
 
-/* The bytes of a sample in memory: a large one of a file of many lies behind the part of its
- * first block that is not its own. */
-static const char *
-bytes_of(const struct sti_fetcher *fetcher, uint64_t sample, const struct sti_entry *entry)
-{
-    const char *block = sti_store_pointer(fetcher->store, entry->address);
-    struct sti_extent extent;
-
-    if (!fetcher->origin.is_one_file ||
-        sti_dataset_length(fetcher->opts.dataset, sample) < STI_IN_PLACE_BYTES ||
-        sti_dataset_extent(fetcher->opts.dataset, sample, &extent) < 0)
-        return block;
-    return block + extent.offset % fetcher->origin.dio.block_bytes;
-}
-
 void
 sti_fetcher_arrive(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
-                   uint64_t sample, const struct sti_entry *entry)
+                   const struct sti_entry *entry)
 {
-    record->items[item] = bytes_of(fetcher, sample, entry);
+    record->items[item] = sti_store_pointer(fetcher->store, entry->address);
     record->states[item] = STI_ITEM_PINNED;
     if (fetcher->opts.item_bytes > 0)
         record->arrived[record->n_arrived++] = item;
@@ -104,7 +89,7 @@ sti_fetcher_take(struct sti_fetcher *fetcher, struct sti_record *record, uint32_
             return false;
         account_item(fetcher, record, item, sample, source_of(fetcher, sample));
         sti_fetcher_pin(fetcher, sample, entry);
-        sti_fetcher_arrive(fetcher, record, item, sample, entry);
+        sti_fetcher_arrive(fetcher, record, item, entry);
         return true;
     case STI_SAMPLE_READING:
         waiter = entry->pins == STI_CATALOG_PINS_MAX
@@ -125,6 +110,13 @@ sti_fetcher_take(struct sti_fetcher *fetcher, struct sti_record *record, uint32_
     case STI_SAMPLE_ABSENT:
         break;
     }
+    struct sti_ssd_place place;
+    if (sti_ssd_find(fetcher->ssd, sample, &place)) {
+        if (!sti_fetcher_read_ssd(fetcher, record, item, sample, &place))
+            return false;
+        account_item(fetcher, record, item, sample, STK_TIER_SSD);
+        return true;
+    }
     if (!sti_fetcher_read(fetcher, record, item, sample))
         return false;
     account_item(fetcher, record, item, sample, STK_TIER_ORIGIN);
@@ -140,6 +132,11 @@ count_for_bound(struct sti_fetcher *fetcher, uint64_t epoch, uint64_t sample)
         sti_bound_epoch(&fetcher->bound);
         sti_bitset_clear(&fetcher->seen_in_epoch);
         fetcher->bound_epoch = epoch;
+    }
+    /* What was on the SSD before the run need not be read in its first epoch. */
+    if (fetcher->bound.epochs == 1 && sti_ssd_was_warm(fetcher->ssd, sample)) {
+        (void)sti_bitset_add(&fetcher->seen_in_run, sample); /* it counts no more */
+        return;
     }
     if (fetcher->seen_in_run.n == 0) { /* too many samples to mark: each comes once an epoch */
         sti_bound_sample(&fetcher->bound, sti_dataset_length(fetcher->opts.dataset, sample), true,
@@ -315,6 +312,8 @@ obey(struct sti_fetcher *fetcher)
     }
     if (fetcher->n_decoding > 0 || (command == STI_COMMAND_STOP && fetcher->n_reading > 0))
         return true;
+    if (command == STI_COMMAND_STOP && !sti_ssd_finish(fetcher->ssd))
+        return true;
     if (command == STI_COMMAND_SEEK)
         seek(fetcher, epoch, idx);
     sti_staging_command_done(&fetcher->staging);
@@ -336,8 +335,11 @@ sti_fetcher_step(void *context)
     bool has_more =
         sti_horizon_step(fetcher->horizon, fetcher->position, fetcher->returned_position);
     walk(fetcher);
-    sti_staging_set_usage(&fetcher->staging, sti_store_used_bytes(fetcher->store),
-                          sti_store_outside(fetcher->store));
+    struct sti_usage usage = {.resident_bytes = sti_store_used_bytes(fetcher->store),
+                              .n_outside = sti_store_outside(fetcher->store)};
+    if (fetcher->ssd)
+        usage.ssd = sti_ssd_counts(fetcher->ssd);
+    sti_staging_set_usage(&fetcher->staging, &usage);
     return has_more ? 0 : UINT64_MAX;
 }
 
@@ -402,6 +404,23 @@ size_store(struct sti_fetcher *fetcher)
     return capacity_bytes;
 }
 
+uint32_t
+sti_fetcher_align(const struct sti_fetcher *fetcher)
+{
+    uint32_t align = sti_origin_align(&fetcher->origin);
+
+    return fetcher->opts.n_ssd_parts > 0 && align < STI_SSD_ALIGN_MAX ? STI_SSD_ALIGN_MAX : align;
+}
+
+uint64_t
+sti_fetcher_padding_bytes(const struct sti_fetcher *fetcher)
+{
+    uint64_t padding_bytes = sti_origin_padding_bytes(&fetcher->origin);
+
+    return fetcher->opts.n_ssd_parts > 0 ? larger(padding_bytes, STI_SSD_PADDING_BYTES)
+                                         : padding_bytes;
+}
+
 static int
 open_store(struct sti_fetcher *fetcher)
 {
@@ -415,8 +434,8 @@ open_store(struct sti_fetcher *fetcher)
         .capacity_bytes = capacity_bytes,
         .samples_max = smaller(samples_max, n),
         .uniform_bytes = sti_dataset_uniform_bytes(dataset),
-        .padding_bytes = is_padded ? sti_origin_padding_bytes(&fetcher->origin) : 0,
-        .align = sti_origin_align(&fetcher->origin),
+        .padding_bytes = is_padded ? sti_fetcher_padding_bytes(fetcher) : 0,
+        .align = sti_fetcher_align(fetcher),
         .pool = fetcher->opts.pool,
     };
     int rc = sti_store_new(&fetcher->store, &opts);
@@ -463,7 +482,8 @@ open_rest(struct sti_fetcher *fetcher)
     }
     if (rc == 0)
         rc = sti_evictor_new(&fetcher->evictor, fetcher->opts.policy, n,
-                             sti_horizon_span(fetcher->horizon));
+                             sti_horizon_span(fetcher->horizon),
+                             fetcher->ssd || fetcher->worthy_bytes != UINT64_MAX);
     return rc;
 }
 
@@ -489,6 +509,8 @@ open_parts(struct sti_fetcher *fetcher, stk_error *err)
     if (rc < 0)
         goto err_staging;
     rc = open_store(fetcher);
+    if (rc == 0)
+        rc = sti_fetcher_open_ssd(fetcher);
     if (rc < 0)
         goto err_memory;
     rc = open_horizon(fetcher, err);
@@ -521,7 +543,7 @@ sti_fetcher_new(struct sti_fetcher **ret_fetcher, const struct sti_fetcher_opts 
     int rc = open_parts(fetcher, err);
     if (rc < 0)
         return rc;
-    sti_bound_init(&fetcher->bound, sti_store_capacity_bytes(fetcher->store));
+    sti_bound_init(&fetcher->bound, sti_fetcher_capacity_bytes(fetcher));
     *ret_fetcher = fetcher;
     return 0;
 }
@@ -538,6 +560,7 @@ sti_fetcher_free(struct sti_fetcher *fetcher)
     sti_horizon_free(fetcher->horizon);
     sti_catalog_free(fetcher->catalog);
     sti_store_free(fetcher->store);
+    sti_ssd_close(fetcher->ssd);
     sti_origin_close(&fetcher->origin);
     sti_fetcher_decode_fini(fetcher);
     sti_staging_fini(&fetcher->staging);
@@ -553,7 +576,9 @@ sti_fetcher_staging(struct sti_fetcher *fetcher)
 uint64_t
 sti_fetcher_capacity_bytes(const struct sti_fetcher *fetcher)
 {
-    return sti_store_capacity_bytes(fetcher->store);
+    uint64_t capacity_bytes = sti_store_capacity_bytes(fetcher->store);
+
+    return fetcher->ssd ? capacity_bytes + sti_ssd_capacity_bytes(fetcher->ssd) : capacity_bytes;
 }
 
 uint64_t

@@ -16,6 +16,7 @@
 #include "format/dataset.h"
 #include "io/aio.h"
 #include "order/order.h"
+#include "tier/ssd.h"
 
 struct sti_fetcher;
 struct sti_staging;
@@ -35,6 +36,8 @@ struct sti_fetcher_opts {
     bool must_replace; /* STK_BAD_REPLACE */
     uint32_t retries;
     uint64_t ram_bytes;
+    struct sti_ssd_part ssd_parts[STI_SSDS_MAX]; /* in the order of the engine's */
+    uint32_t n_ssd_parts;
     uint64_t staging_bytes;
     uint64_t staging_least_bytes; /* two of the largest batches */
     uint32_t n_records;           /* batches staged or borrowed at a time */

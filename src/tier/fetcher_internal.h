@@ -15,6 +15,7 @@
 #include "tier/horizon.h"
 #include "tier/origin.h"
 #include "tier/staging.h"
+#include "tier/ssd.h"
 #include "tier/store.h"
 
 /* Samples from this size on are read in place, smaller ones through a bounce buffer and a copy:
@@ -38,9 +39,11 @@ struct sti_piece {
     uint64_t address; /* in the store */
     uint64_t offset;  /* in the file */
     uint64_t length;
+    struct sti_ssd_slot slot; /* room in the SSD tier, to be filled */
 };
 
-/* A read under way: one sample, or several that lie one behind the other in one file. */
+/* A read under way: one sample, or several that lie one behind the other in one file. From the
+ * SSD tier always one; if it fails there, the read goes on as one from the origin. */
 struct sti_read {
     struct sti_aio_op op;
     struct sti_fetcher *fetcher;
@@ -50,7 +53,11 @@ struct sti_read {
     uint32_t n_pieces;
     uint32_t n_tries;
     bool is_in_place;
-    bool is_split; /* it failed as a whole: its pieces are read one by one */
+    bool is_split;  /* it failed as a whole: its pieces are read one by one */
+    bool is_ssd;    /* place and verdict are meant */
+    bool is_filled; /* the slots of its pieces are, by the pool */
+    struct sti_ssd_place place;
+    int verdict;
     struct sti_piece pieces[STI_READ_PIECES];
     struct sti_read *next;
 };
@@ -64,6 +71,8 @@ struct sti_fetcher {
     struct sti_catalog *catalog;
     struct sti_evictor *evictor;
     struct sti_store *store;
+    struct sti_ssd *ssd;   /* or NULL */
+    uint64_t worthy_bytes; /* larger samples are worth less room; see policy/density */
     struct sti_origin origin;
     struct sti_bound bound;
     struct sti_bitset seen_in_epoch;
@@ -136,6 +145,20 @@ sti_fetcher_renew_positions(struct sti_fetcher *fetcher);
 uint64_t
 sti_fetcher_next_use(struct sti_fetcher *fetcher, uint64_t position);
 
+/* Whether a sample is read in place: its block in the store has padding. */
+static inline bool
+sti_fetcher_is_in_place(const struct sti_fetcher *fetcher, uint64_t sample)
+{
+    return sti_dataset_length(fetcher->opts.dataset, sample) >= STI_IN_PLACE_BYTES;
+}
+
+/* What the store's and the bounce buffers' memory is aligned to, and what a covering read can
+ * have beyond its sample, whatever tier it comes from. */
+uint32_t
+sti_fetcher_align(const struct sti_fetcher *fetcher);
+uint64_t
+sti_fetcher_padding_bytes(const struct sti_fetcher *fetcher);
+
 /* ---- reads.c ---- */
 
 int
@@ -143,10 +166,41 @@ sti_fetcher_reads_init(struct sti_fetcher *fetcher);
 void
 sti_fetcher_reads_fini(struct sti_fetcher *fetcher);
 
-/* Starts to read an absent sample for an item; false if it has to wait. */
+/* Starts to read an absent sample for an item from the origin; false if it has to wait. */
 bool
 sti_fetcher_read(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
                  uint64_t sample);
+
+/* The pieces that reads_ssd.c works with: a read of its own; NULL without a free one. */
+struct sti_read *
+sti_fetcher_new_read(struct sti_fetcher *fetcher, uint64_t n_bytes);
+void
+sti_fetcher_give_back_read(struct sti_fetcher *fetcher, struct sti_read *read);
+
+/* Begins to read an absent sample as the next piece of a read, from offset of its file on; NULL
+ * when memory is short. */
+struct sti_entry *
+sti_fetcher_add_piece(struct sti_fetcher *fetcher, struct sti_read *read, uint64_t sample,
+                      const struct sti_extent *extent);
+
+/* Makes a read of one piece one from the origin and submits it. */
+void
+sti_fetcher_read_again(struct sti_fetcher *fetcher, struct sti_read *read);
+
+/* The read's pieces are in memory, or (code not 0) cannot be had. */
+void
+sti_fetcher_conclude_read(struct sti_fetcher *fetcher, struct sti_read *read, int code);
+
+/* ---- reads_ssd.c ---- */
+
+/* The same as sti_fetcher_read() for a sample that the SSD tier has. */
+bool
+sti_fetcher_read_ssd(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
+                     uint64_t sample, const struct sti_ssd_place *place);
+
+/* Opens the tier, and says what it and the store are for; the store is open. */
+int
+sti_fetcher_open_ssd(struct sti_fetcher *fetcher);
 
 /* Submits the read that was kept open for neighbours. */
 void
@@ -182,7 +236,7 @@ sti_fetcher_decode_finish(struct sti_fetcher *fetcher);
 /* An item's sample is in memory: RAW items are done, FIXED ones go to be decoded. */
 void
 sti_fetcher_arrive(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
-                   uint64_t sample, const struct sti_entry *entry);
+                   const struct sti_entry *entry);
 
 /* Looks an item's sample up and pins it, waits for it or has it read; false: try again later. */
 bool
