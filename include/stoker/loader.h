@@ -267,7 +267,7 @@ typedef struct stk_loader_stats {
     uint64_t capacity_bytes; /* RAM part + staging + SSD part that the bound is made with */
     uint64_t resident_bytes;
     uint64_t replaced;
-    uint64_t allocations; /* staged outside the arena because it was fragmented */
+    uint64_t allocations;       /* staged outside the arena because it was fragmented */
     uint64_t ssd_bytes;         /* of samples on the SSDs now */
     uint64_t ssd_written_bytes; /* to them by this loader, headers and padding included */
     uint64_t ssd_refused;       /* samples on them that did not verify and came from the origin */

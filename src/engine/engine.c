@@ -288,8 +288,7 @@ sti_engine_take_ssds(struct sti_engine *engine, uint64_t want_bytes, uint64_t le
 
     sti_mutex_lock(&engine->lock);
     for (uint32_t at = 0; at < n; at++) {
-        shares[at].room_bytes =
-            engine->hierarchy.ssds[at].n_bytes - engine->ssd_taken_bytes[at];
+        shares[at].room_bytes = engine->hierarchy.ssds[at].n_bytes - engine->ssd_taken_bytes[at];
         room_bytes += shares[at].room_bytes;
     }
     if (room_bytes >= least_bytes) {

@@ -65,8 +65,7 @@ parse_ssd(struct sti_hierarchy *hierarchy, const char *part, size_t n_chars, stk
         return sti_error_set(err, -EINVAL, "tiers: more than %d ssd directories", STI_SSDS_MAX);
     size_t n_path = (size_t)(colon - path);
     if (n_path >= sizeof(place->path))
-        return sti_error_set(err, -EINVAL, "tiers: the path of an ssd has %zu characters",
-                             n_path);
+        return sti_error_set(err, -EINVAL, "tiers: the path of an ssd has %zu characters", n_path);
     if (sti_size_parse(&place->n_bytes, colon + 1, n_chars - 4 - n_path - 1) < 0 ||
         place->n_bytes == 0)
         return sti_error_set(err, -EINVAL,

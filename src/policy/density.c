@@ -38,8 +38,7 @@ sti_density_refine(struct sti_density *density)
     density->first_bytes += bucket * density->bucket_bytes;
     if (density->bucket_bytes == 1)
         return false;
-    density->bucket_bytes =
-        (density->bucket_bytes + STI_DENSITY_BUCKETS - 1) / STI_DENSITY_BUCKETS;
+    density->bucket_bytes = (density->bucket_bytes + STI_DENSITY_BUCKETS - 1) / STI_DENSITY_BUCKETS;
     memset(density->sums, 0, sizeof(density->sums));
     return true;
 }

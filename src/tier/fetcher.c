@@ -21,6 +21,18 @@
 #define PEEK_AHEAD 12
 #define RAW_LIMIT_BYTES (UINT64_C(32) << 20)
 
+static uint64_t
+larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint64_t
+smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* ---- one item ------------------------------------------------------------------------------ */
 
 void
@@ -39,7 +51,7 @@ static bool
 has_room(const struct sti_fetcher *fetcher, uint64_t n_bytes)
 {
     if (fetcher->opts.item_bytes == 0)
-        return fetcher->staged_bytes + n_bytes <= fetcher->staging_limit;
+        return fetcher->staged_bytes + n_bytes <= fetcher->staging_now;
     return fetcher->raw_bytes == 0 || fetcher->raw_bytes + n_bytes <= fetcher->raw_limit;
 }
 
@@ -194,6 +206,19 @@ open_record(struct sti_fetcher *fetcher, const struct sti_batch_cut *cut)
     return record;
 }
 
+/* How much may be staged while a batch is walked. */
+static uint64_t
+staging_for(const struct sti_fetcher *fetcher, const struct sti_batch_cut *cut)
+{
+    uint64_t length = sti_horizon_epoch_length(fetcher->horizon);
+    uint64_t passed = cut->epoch_step * fetcher->opts.batch_size;
+
+    if (!fetcher->ssd || length == 0)
+        return fetcher->staging_limit;
+    return sti_lookahead_bytes(&fetcher->lookahead, passed * fetcher->average_bytes,
+                               (length - passed) * fetcher->average_bytes);
+}
+
 /* Fills one batch as far as possible; false when the walk has to stop for now. */
 static bool
 walk_batch(struct sti_fetcher *fetcher)
@@ -216,6 +241,7 @@ walk_batch(struct sti_fetcher *fetcher)
         }
         fetcher->position = cut.first_position;
         fetcher->record = open_record(fetcher, &cut);
+        fetcher->staging_now = staging_for(fetcher, &cut);
     }
     struct sti_record *record = fetcher->record;
     while (record->n_taken < record->cut.count) {
@@ -355,18 +381,6 @@ sti_fetcher_push(struct sti_fetcher *fetcher, const uint64_t *ids, uint64_t n, b
 }
 
 /* ---- set-up --------------------------------------------------------------------------------- */
-
-static uint64_t
-larger(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
-static uint64_t
-smaller(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
 
 /*
  * Sets how much may be held for batches and returns the payload that the store is made for.

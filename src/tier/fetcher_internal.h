@@ -9,6 +9,7 @@
 
 #include "base/bitset.h"
 #include "policy/bound.h"
+#include "policy/lookahead.h"
 #include "tier/catalog.h"
 #include "tier/evictor.h"
 #include "tier/fetcher.h"
@@ -73,6 +74,8 @@ struct sti_fetcher {
     struct sti_store *store;
     struct sti_ssd *ssd;   /* or NULL */
     uint64_t worthy_bytes; /* larger samples are worth less room; see policy/density */
+    struct sti_lookahead lookahead;
+    uint64_t average_bytes; /* of a sample */
     struct sti_origin origin;
     struct sti_bound bound;
     struct sti_bitset seen_in_epoch;
@@ -84,6 +87,7 @@ struct sti_fetcher {
     uint64_t returned_position;
     uint64_t staged_bytes;  /* RAW: of all records not free */
     uint64_t staging_limit; /* RAW */
+    uint64_t staging_now;   /* RAW: what may be now; see policy/lookahead */
     uint64_t raw_bytes;     /* FIXED: of samples held for decoding */
     uint64_t raw_limit;     /* FIXED */
     uint64_t pinned_bytes;  /* kept for good */

@@ -227,8 +227,7 @@ fill_slots(struct sti_aio_op *op)
         return;
     for (uint32_t at = 0; at < read->n_pieces; at++)
         if (read->pieces[at].slot.segment != STI_SSD_NO_SLOT)
-            sti_ssd_fill(fetcher->ssd, read->pieces[at].slot,
-                         piece_bytes(read, &read->pieces[at]));
+            sti_ssd_fill(fetcher->ssd, read->pieces[at].slot, piece_bytes(read, &read->pieces[at]));
     read->is_filled = true;
 }
 
@@ -406,7 +405,7 @@ sti_fetcher_give_back_read(struct sti_fetcher *fetcher, struct sti_read *read)
 
 struct sti_entry *
 sti_fetcher_add_piece(struct sti_fetcher *fetcher, struct sti_read *read, uint64_t sample,
-          const struct sti_extent *extent)
+                      const struct sti_extent *extent)
 {
     uint64_t address = sti_fetcher_make_room(fetcher, extent->length, read->is_in_place);
 

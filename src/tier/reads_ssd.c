@@ -73,8 +73,7 @@ submit(struct sti_fetcher *fetcher, struct sti_read *read)
         read->is_in_place ? sti_store_pointer(fetcher->store, piece->address) : read->bounce;
 
     memset(&read->op, 0, sizeof(read->op));
-    read->range.skew =
-        sti_ssd_prepare(fetcher->ssd, &read->place, piece->length, bytes, &read->op);
+    read->range.skew = sti_ssd_prepare(fetcher->ssd, &read->place, piece->length, bytes, &read->op);
     read->range.offset = read->op.offset;
     read->range.n_bytes = read->op.n_bytes;
     read->op.done = on_done;
@@ -191,15 +190,24 @@ choose_sizes(struct sti_fetcher *fetcher)
                     ssd_bytes < n_bytes && fetcher->opts.policy == STK_POLICY_NEXT_USE;
 
     fetcher->worthy_bytes = UINT64_MAX;
+    fetcher->average_bytes = n_bytes / sti_dataset_count(dataset) + 1;
+    fetcher->lookahead = (struct sti_lookahead){
+        .limit_bytes = fetcher->staging_limit,
+        .least_bytes = fetcher->opts.staging_least_bytes,
+        .memory_bytes = store_bytes,
+        .ssd_bytes = ssd_bytes,
+        .data_bytes = n_bytes,
+    };
+    if (fetcher->lookahead.least_bytes > fetcher->staging_limit)
+        fetcher->lookahead.least_bytes = fetcher->staging_limit;
     if (is_mixed) {
         ram_threshold = threshold(dataset, kept_bytes);
         if (store_bytes + ssd_bytes < n_bytes)
             fetcher->worthy_bytes = threshold(dataset, kept_bytes + ssd_bytes);
     }
     if (fetcher->ssd)
-        sti_ssd_set_range(fetcher->ssd,
-                          sti_density_ssd_range(ram_threshold, fetcher->worthy_bytes,
-                                                ssd_bytes >= n_bytes));
+        sti_ssd_set_range(fetcher->ssd, sti_density_ssd_range(ram_threshold, fetcher->worthy_bytes,
+                                                              ssd_bytes >= n_bytes));
 }
 
 int

@@ -52,8 +52,7 @@ static void
 drop(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entry *entry)
 {
     assert(entry->pins == 0 && entry->state == STI_SAMPLE_PRESENT);
-    sti_store_put(fetcher->store, entry->address,
-                  sti_dataset_length(fetcher->opts.dataset, sample),
+    sti_store_put(fetcher->store, entry->address, sti_dataset_length(fetcher->opts.dataset, sample),
                   sti_fetcher_is_in_place(fetcher, sample));
     entry->kept = STI_KEPT_NOT;
     entry->state = STI_SAMPLE_ABSENT;

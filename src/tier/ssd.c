@@ -50,8 +50,7 @@ set_place(struct sti_ssd *ssd, uint64_t sample, uint32_t dir, uint64_t offset)
 {
     uint64_t warm = ssd->places[sample] & STI_PLACE_WARM;
 
-    ssd->places[sample] =
-        (offset / STI_SSD_HEADER_BYTES + 1) << STI_PLACE_SHIFT | warm | dir;
+    ssd->places[sample] = (offset / STI_SSD_HEADER_BYTES + 1) << STI_PLACE_SHIFT | warm | dir;
 }
 
 void
@@ -218,8 +217,8 @@ close_segment(struct sti_ssd *ssd)
 static bool
 belongs(const struct sti_ssd *ssd, uint64_t n_bytes)
 {
-    return n_bytes > 0 && n_bytes <= STI_SSD_SAMPLE_MAX &&
-           n_bytes >= ssd->range.least_bytes && n_bytes <= ssd->range.most_bytes;
+    return n_bytes > 0 && n_bytes <= STI_SSD_SAMPLE_MAX && n_bytes >= ssd->range.least_bytes &&
+           n_bytes <= ssd->range.most_bytes;
 }
 
 /* The directory for the next sample; UINT32_MAX: none has room. */
@@ -312,8 +311,7 @@ sti_ssd_reserve(struct sti_ssd *ssd, uint64_t sample, uint64_t n_bytes)
 
     memset(segment->bytes + segment->used_bytes, 0, at - segment->used_bytes);
     segment->records[slot.record] = (struct sti_segment_record){
-        .record = {
-            .sample = sample, .offset = segment->offset + at, .n_bytes = (uint32_t)n_bytes}};
+        .record = {.sample = sample, .offset = segment->offset + at, .n_bytes = (uint32_t)n_bytes}};
     segment->used_bytes = at + STI_SSD_HEADER_BYTES + n_bytes;
     segment->n_pending++;
     ssd->used_bytes[segment->dir] += n_bytes;
@@ -419,9 +417,9 @@ open_part(struct sti_ssd *ssd, uint32_t dir)
     else if (!state->dir.is_readable)
         state->is_dropped = true; /* another job is just making it: nothing to read yet */
     else if (state->dir.is_writable && state->dir.room_bytes < want_bytes)
-        ssd->shares[dir].share_bytes = (uint64_t)((double)part->share_bytes *
-                                                  (double)state->dir.room_bytes /
-                                                  (double)want_bytes);
+        ssd->shares[dir].share_bytes =
+            (uint64_t)((double)part->share_bytes * (double)state->dir.room_bytes /
+                       (double)want_bytes);
 }
 
 static int
@@ -470,8 +468,8 @@ sti_ssd_open(struct sti_ssd **ret_ssd, const struct sti_ssd_opts *opts)
     ssd->open_segment = STI_SSD_NO_SLOT;
     ssd->range = (struct sti_ssd_range){.least_bytes = UINT64_MAX};
     for (uint32_t at = 0; at < STI_SSDS_MAX; at++)
-        ssd->parts[at].dir = (struct sti_ssd_dir){
-            .dir_fd = -1, .lock_fd = -1, .data_fd = -1, .catalog_fd = -1};
+        ssd->parts[at].dir =
+            (struct sti_ssd_dir){.dir_fd = -1, .lock_fd = -1, .data_fd = -1, .catalog_fd = -1};
     ssd->places = sti_mem_new(sti_dataset_count(opts->dataset), sizeof(uint64_t));
     if (!ssd->places)
         goto err_ssd;

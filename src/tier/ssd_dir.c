@@ -61,11 +61,8 @@ close_fd(int *fd)
 static int
 write_at(int fd, void *bytes, uint32_t n_bytes, uint64_t offset)
 {
-    struct sti_aio_op op = {.kind = STI_AIO_WRITE,
-                            .fd = fd,
-                            .bytes = bytes,
-                            .n_bytes = n_bytes,
-                            .offset = offset};
+    struct sti_aio_op op = {
+        .kind = STI_AIO_WRITE, .fd = fd, .bytes = bytes, .n_bytes = n_bytes, .offset = offset};
 
     sti_aio_op_execute(&op);
     return op.result == (int32_t)n_bytes ? 0 : op.result < 0 ? op.result : -ENOSPC;
@@ -74,11 +71,8 @@ write_at(int fd, void *bytes, uint32_t n_bytes, uint64_t offset)
 static int32_t
 read_at(int fd, void *bytes, uint32_t n_bytes, uint64_t offset)
 {
-    struct sti_aio_op op = {.kind = STI_AIO_READ,
-                            .fd = fd,
-                            .bytes = bytes,
-                            .n_bytes = n_bytes,
-                            .offset = offset};
+    struct sti_aio_op op = {
+        .kind = STI_AIO_READ, .fd = fd, .bytes = bytes, .n_bytes = n_bytes, .offset = offset};
 
     sti_aio_op_execute(&op);
     return op.result;
@@ -170,8 +164,7 @@ open_files(struct sti_ssd_dir *dir, bool is_buffered)
 {
     char head[STI_SSD_HEAD_BYTES];
 
-    dir->catalog_fd =
-        open_at(dir->dir_fd, "catalog", dir->lock_fd >= 0 ? O_RDWR : O_RDONLY);
+    dir->catalog_fd = open_at(dir->dir_fd, "catalog", dir->lock_fd >= 0 ? O_RDWR : O_RDONLY);
     if (dir->catalog_fd < 0)
         return dir->catalog_fd;
     int32_t n = read_at(dir->catalog_fd, head, sizeof(head), 0);

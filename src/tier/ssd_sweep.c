@@ -142,8 +142,7 @@ is_ours(int lock_fd)
         .kind = STI_AIO_READ, .fd = lock_fd, .bytes = text, .n_bytes = sizeof(text)};
 
     sti_aio_op_execute(&op);
-    return op.result == (int32_t)sizeof(text) &&
-           memcmp(text, STI_SSD_LOCK_TEXT, sizeof(text)) == 0;
+    return op.result == (int32_t)sizeof(text) && memcmp(text, STI_SSD_LOCK_TEXT, sizeof(text)) == 0;
 }
 
 /* Returns whether the cache is gone. */
@@ -175,8 +174,7 @@ room_of(const struct caches *caches, int root_fd, uint64_t capacity_bytes, uint6
     uint64_t room_bytes = capacity_bytes > others_bytes ? capacity_bytes - others_bytes : 0;
     uint64_t free_bytes;
 
-    if (sti_free_bytes(root_fd, &free_bytes) == 0 &&
-        free_bytes < UINT64_MAX - caches->own_bytes &&
+    if (sti_free_bytes(root_fd, &free_bytes) == 0 && free_bytes < UINT64_MAX - caches->own_bytes &&
         room_bytes > free_bytes + caches->own_bytes)
         room_bytes = free_bytes + caches->own_bytes;
     return room_bytes;
