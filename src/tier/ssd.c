@@ -272,6 +272,8 @@ sti_ssd_is_ready(struct sti_ssd *ssd, uint64_t n_samples, uint64_t n_bytes)
     if (ssd->open_segment == STI_SSD_NO_SLOT)
         return false;
     const struct sti_segment *segment = &ssd->segments[ssd->open_segment];
+    if (ssd->used_bytes[segment->dir] + n_bytes > ssd->shares[segment->dir].share_bytes)
+        return choose_dir(ssd, n_bytes) == UINT32_MAX; /* another directory needs a segment */
     return segment->n_records + n_samples <= ssd->records_max &&
            segment->used_bytes + n_samples * RECORD_EXTRA_BYTES + n_bytes <= ssd->segment_bytes;
 }
