@@ -215,6 +215,11 @@ sti_aio_complete(struct sti_aio *aio, struct sti_aio_op *op)
         settle(aio, op);
         return;
     }
+    if (!aio->pool) {
+        op->work(op);
+        settle(aio, op);
+        return;
+    }
     op->job.fn = work_job;
     gather_for_pool(aio, op, op->work_lane);
 }
@@ -258,6 +263,8 @@ sti_aio_submit(struct sti_aio *aio, struct sti_aio_op *op)
     op->aio = aio;
     op->result = 0;
     aio->n_pending++;
+    if (aio->method->submitted)
+        aio->method->submitted(aio, op);
     sti_aio_queue_push(&aio->line, op);
 }
 
@@ -351,7 +358,8 @@ sti_aio_wait(struct sti_aio *aio, uint64_t timeout_ns)
     sti_aio_count(&aio->stats.waits, timeout_ns > 0 ? 1 : 0);
     aio->method->wait(aio, timeout_ns);
     __atomic_store_n(&aio->is_waiting, 0, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&aio->is_woken, 0, __ATOMIC_SEQ_CST);
+    /* An exchange, so that the owner sees what a waker wrote before it is taken as seen. */
+    (void)__atomic_exchange_n(&aio->is_woken, 0, __ATOMIC_SEQ_CST);
     take_remote(aio);
     release_due(aio);
     n_done = run_done(aio);
@@ -416,6 +424,22 @@ sti_aio_method_name(const struct sti_aio *aio)
 
 /* ---- open and close ---------------------------------------------------------------------- */
 
+/* The last job may still be on its way out of complete_remote(). */
+static void
+leave_pool(const struct sti_aio *aio)
+{
+    while (__atomic_load_n(&aio->n_on_pool, __ATOMIC_ACQUIRE) > 0)
+        (void)sched_yield();
+}
+
+static int
+open_fault(struct sti_aio *aio, struct sti_fault *fault, stk_error *err)
+{
+    aio->method = ((const struct sti_fault_head *)(const void *)fault)->method;
+    aio->method_state = fault;
+    return aio->method->open(aio, err);
+}
+
 static int
 open_method(struct sti_aio *aio, const char *name, stk_error *err)
 {
@@ -424,7 +448,7 @@ open_method(struct sti_aio *aio, const char *name, stk_error *err)
     if (is_auto || strcmp(name, "uring") == 0) {
 #ifdef STI_HAVE_URING
         aio->method = &sti_aio_uring_method;
-        int rc = aio->method->open(aio, err);
+        int rc = aio->method->open(aio, is_auto ? NULL : err);
         if (rc == 0 || !is_auto)
             return rc;
 #else
@@ -468,14 +492,19 @@ sti_aio_open(struct sti_aio **ret_aio, const struct sti_aio_opts *opts, stk_erro
         (void)sti_error_set(err, rc, "no event descriptor: %s", sti_error_text(rc));
         goto err_lock;
     }
-    rc = open_method(aio, opts->method, err);
+    if (opts->fault && opts->method && strcmp(opts->method, "fault") == 0)
+        rc = open_fault(aio, opts->fault, err);
+    else
+        rc = open_method(aio, opts->method, err);
     if (rc < 0)
         goto err_event;
+    aio->stats = (struct sti_aio_stats){.reads = 0}; /* not the method's own trials */
     aio->shape = opts->shape;
     *ret_aio = aio;
     return 0;
 
 err_event:
+    leave_pool(aio);            /* a ring may have broken in its trial, which the pool then ended */
     (void)close(aio->event_fd); /* nothing was written to it */
 err_lock:
     sti_mutex_fini(&aio->lock);
@@ -495,9 +524,7 @@ sti_aio_close(struct sti_aio *aio)
         return;
     while (aio->n_pending > 0)
         (void)sti_aio_wait(aio, UINT64_MAX);
-    /* The last job may still be on its way out of complete_remote(). */
-    while (__atomic_load_n(&aio->n_on_pool, __ATOMIC_ACQUIRE) > 0)
-        (void)sched_yield();
+    leave_pool(aio);
     aio->method->close(aio);
     (void)close(aio->event_fd); /* an event descriptor has nothing to lose */
     sti_shape_free(aio->shape);

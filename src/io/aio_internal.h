@@ -17,13 +17,15 @@ struct sti_aio_queue {
 /*
  * A method. open and close are called by the owner; start gives one operation to the method,
  * which may hold it until flush; wait blocks until the event descriptor is written, an
- * operation has completed or the timeout is over. A completed operation is handed to
+ * operation has completed or the timeout is over. submitted (or NULL) is told of each operation
+ * as soon as it is submitted. A completed operation is handed to
  * sti_aio_complete() on the owner's thread or to sti_aio_complete_remote() on any other.
  */
 struct sti_aio_method {
     const char *name;
     int (*open)(struct sti_aio *aio, stk_error *err);
     void (*close)(struct sti_aio *aio);
+    void (*submitted)(struct sti_aio *aio, struct sti_aio_op *op);
     void (*start)(struct sti_aio *aio, struct sti_aio_op *op);
     void (*flush)(struct sti_aio *aio);
     void (*wait)(struct sti_aio *aio, uint64_t timeout_ns);
@@ -44,6 +46,11 @@ sti_aio_wait_part(uint32_t n)
     n /= STI_AIO_WAIT_PART;
     return n < 1 ? 1 : n > STI_AIO_WAIT_MOST ? STI_AIO_WAIT_MOST : n;
 }
+
+/* What a struct sti_fault begins with, so that only tests are linked with the fault method. */
+struct sti_fault_head {
+    const struct sti_aio_method *method;
+};
 
 struct sti_aio {
     const struct sti_aio_method *method;
@@ -94,6 +101,10 @@ sti_aio_complete(struct sti_aio *aio, struct sti_aio_op *op);
 /* Runs the operation's system calls on the pool, with its work; owner's thread. */
 void
 sti_aio_start_on_pool(struct sti_aio *aio, struct sti_aio_op *op);
+
+/* Sleeps until the event descriptor is written or the timeout is over; owner's thread. */
+void
+sti_aio_wait_event(struct sti_aio *aio, uint64_t timeout_ns);
 
 /* Adds to a statistic that other threads read. */
 void
