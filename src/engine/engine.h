@@ -9,10 +9,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <stoker/engine.h>
+#include <stoker/loader.h>
 
 #include "engine/loop.h"
 #include "model/hierarchy.h"
+#include "policy/cost_curve.h"
 
 struct sti_engine;
 
@@ -67,6 +68,11 @@ sti_engine_take_ssds(struct sti_engine *engine, uint64_t want_bytes, uint64_t le
                      uint64_t *ret_bytes, stk_error *err);
 void
 sti_engine_return_ssds(struct sti_engine *engine, const uint64_t *n_bytes);
+
+/* What a tier (RAM, or SSD: the directories together) was found to cost when the engine was
+ * opened; without points where it is not known. Any thread. */
+struct sti_cost_curve
+sti_engine_cost(struct sti_engine *engine, stk_tier tier);
 
 /* An aio of the calling thread's own, for work that is not the loop's (indexing). Closed with
  * sti_aio_close(). Errors: as sti_aio_open(). */

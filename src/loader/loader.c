@@ -399,6 +399,45 @@ sti_loader_restore_state(struct sti_loader *loader, const void *state, size_t n_
 
 /* ---- statistics ----------------------------------------------------------------------------- */
 
+struct learned {
+    const struct sti_fetcher *fetcher;
+    struct sti_cost_curve ssd;
+    struct sti_cost_curve origin;
+};
+
+static void
+learned_on_loop(void *context)
+{
+    struct learned *learned = context;
+
+    learned->ssd = sti_fetcher_cost(learned->fetcher, STK_TIER_SSD);
+    learned->origin = sti_fetcher_cost(learned->fetcher, STK_TIER_ORIGIN);
+}
+
+static stk_cost
+cost_of(const struct sti_cost_curve *curve)
+{
+    if (curve->n_points == 0)
+        return (stk_cost){0};
+    const struct sti_cost_point *point = &curve->points[curve->n_points - 1];
+    return (stk_cost){
+        .depth = point->depth, .latency_s = point->latency_s, .bytes_per_s = point->bytes_per_s};
+}
+
+void
+sti_loader_costs(struct sti_loader *loader, stk_costs *costs)
+{
+    struct learned learned = {.fetcher = loader->fetcher};
+    struct sti_cost_curve ram = sti_engine_cost(loader->engine, STK_TIER_RAM);
+    struct sti_cost_curve ssd = sti_engine_cost(loader->engine, STK_TIER_SSD);
+
+    sti_loop_call(sti_engine_loop(loader->engine), learned_on_loop, &learned);
+    memset(costs->tiers, 0, sizeof(costs->tiers));
+    costs->tiers[STK_TIER_RAM] = cost_of(&ram);
+    costs->tiers[STK_TIER_SSD] = cost_of(learned.ssd.n_points > 0 ? &learned.ssd : &ssd);
+    costs->tiers[STK_TIER_ORIGIN] = cost_of(&learned.origin);
+}
+
 static void
 fill_stats(stk_loader_stats *out, const struct sti_stats *in)
 {

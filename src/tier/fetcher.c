@@ -19,7 +19,6 @@
 #include "tier/fetcher_internal.h"
 
 #define PEEK_AHEAD 12
-#define RAW_LIMIT_BYTES (UINT64_C(32) << 20)
 
 static uint64_t
 larger(uint64_t a, uint64_t b)
@@ -52,7 +51,7 @@ has_room(const struct sti_fetcher *fetcher, uint64_t n_bytes)
 {
     if (fetcher->opts.item_bytes == 0)
         return fetcher->staged_bytes + n_bytes <= fetcher->staging_now;
-    return fetcher->raw_bytes == 0 || fetcher->raw_bytes + n_bytes <= fetcher->raw_limit;
+    return fetcher->raw_bytes == 0 || fetcher->raw_bytes + n_bytes <= fetcher->sizes.held_bytes;
 }
 
 static void
@@ -206,19 +205,6 @@ open_record(struct sti_fetcher *fetcher, const struct sti_batch_cut *cut)
     return record;
 }
 
-/* How much may be staged while a batch is walked. */
-static uint64_t
-staging_for(const struct sti_fetcher *fetcher, const struct sti_batch_cut *cut)
-{
-    uint64_t length = sti_horizon_epoch_length(fetcher->horizon);
-    uint64_t passed = cut->epoch_step * fetcher->opts.batch_size;
-
-    if (!fetcher->ssd || length == 0)
-        return fetcher->staging_limit;
-    return sti_lookahead_bytes(&fetcher->lookahead, passed * fetcher->average_bytes,
-                               (length - passed) * fetcher->average_bytes);
-}
-
 /* Fills one batch as far as possible; false when the walk has to stop for now. */
 static bool
 walk_batch(struct sti_fetcher *fetcher)
@@ -241,7 +227,9 @@ walk_batch(struct sti_fetcher *fetcher)
         }
         fetcher->position = cut.first_position;
         fetcher->record = open_record(fetcher, &cut);
-        fetcher->staging_now = staging_for(fetcher, &cut);
+        fetcher->staging_now =
+            sti_sizes_staged(&fetcher->sizes, cut.epoch_step * fetcher->opts.batch_size,
+                             sti_horizon_epoch_length(fetcher->horizon));
     }
     struct sti_record *record = fetcher->record;
     while (record->n_taken < record->cut.count) {
@@ -382,42 +370,6 @@ sti_fetcher_push(struct sti_fetcher *fetcher, const uint64_t *ids, uint64_t n, b
 
 /* ---- set-up --------------------------------------------------------------------------------- */
 
-/*
- * Sets how much may be held for batches and returns the payload that the store is made for.
- * Where not everything fits, at most half of the store is held: what is held cannot be chosen,
- * and with more of it next-use placement misses the bound (a simulation of 10,000 samples with
- * 1,200 cached and 1,000 of them held read 8 % more; up to a half, nothing).
- */
-static uint64_t
-size_store(struct sti_fetcher *fetcher)
-{
-    const struct sti_dataset *dataset = fetcher->opts.dataset;
-    uint64_t uniform_bytes = sti_dataset_uniform_bytes(dataset);
-    uint64_t max_bytes = sti_dataset_max_bytes(dataset);
-    bool is_raw = fetcher->opts.item_bytes == 0;
-    /* FIXED: between arrival and decoding, enough for the reads in flight, little beside the
-     * slots. */
-    uint64_t limit =
-        is_raw ? fetcher->opts.staging_bytes
-               : larger(smaller(fetcher->opts.staging_bytes / 2, RAW_LIMIT_BYTES), 2 * max_bytes);
-    uint64_t capacity_bytes =
-        smaller(fetcher->opts.ram_bytes + limit, sti_dataset_bytes(dataset) + UINT64_C(1));
-
-    if (uniform_bytes > 0) /* what is left over a whole sample holds nothing */
-        capacity_bytes -= capacity_bytes % uniform_bytes;
-    if (fetcher->opts.policy == STK_POLICY_NEXT_USE &&
-        capacity_bytes < sti_dataset_bytes(dataset)) {
-        uint64_t least = is_raw ? fetcher->opts.staging_least_bytes : 2 * max_bytes;
-
-        limit = smaller(limit, larger(capacity_bytes / 2, least));
-    }
-    if (is_raw)
-        fetcher->staging_limit = limit;
-    else
-        fetcher->raw_limit = limit;
-    return capacity_bytes;
-}
-
 uint32_t
 sti_fetcher_align(const struct sti_fetcher *fetcher)
 {
@@ -440,7 +392,8 @@ open_store(struct sti_fetcher *fetcher)
 {
     const struct sti_dataset *dataset = fetcher->opts.dataset;
     uint64_t n = sti_dataset_count(dataset);
-    uint64_t capacity_bytes = size_store(fetcher);
+    sti_sizes_of_store(&fetcher->sizes, &fetcher->opts);
+    uint64_t capacity_bytes = fetcher->sizes.store_bytes;
     uint64_t average_bytes = sti_dataset_bytes(dataset) / n;
     uint64_t samples_max = capacity_bytes / (average_bytes / 4 + 1) + 64;
     bool is_padded = sti_dataset_max_bytes(dataset) >= STI_IN_PLACE_BYTES;
@@ -497,7 +450,7 @@ open_rest(struct sti_fetcher *fetcher)
     if (rc == 0)
         rc = sti_evictor_new(&fetcher->evictor, fetcher->opts.policy, n,
                              sti_horizon_span(fetcher->horizon),
-                             fetcher->ssd || fetcher->worthy_bytes != UINT64_MAX);
+                             fetcher->ssd || fetcher->sizes.worthy_bytes != UINT64_MAX);
     return rc;
 }
 
@@ -593,6 +546,19 @@ sti_fetcher_capacity_bytes(const struct sti_fetcher *fetcher)
     uint64_t capacity_bytes = sti_store_capacity_bytes(fetcher->store);
 
     return fetcher->ssd ? capacity_bytes + sti_ssd_capacity_bytes(fetcher->ssd) : capacity_bytes;
+}
+
+struct sti_cost_curve
+sti_fetcher_cost(const struct sti_fetcher *fetcher, stk_tier tier)
+{
+    struct sti_cost_curve curve = {0};
+    struct sti_cost_point point;
+    const struct sti_cost_learner *learner =
+        tier == STK_TIER_SSD ? &fetcher->ssd_cost : &fetcher->origin_cost;
+
+    if (sti_cost_learner_point(learner, &point) == 0)
+        sti_cost_curve_add(&curve, &point);
+    return curve;
 }
 
 uint64_t

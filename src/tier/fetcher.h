@@ -16,6 +16,7 @@
 #include "format/dataset.h"
 #include "io/aio.h"
 #include "order/order.h"
+#include "policy/cost_curve.h"
 #include "tier/ssd.h"
 
 struct sti_fetcher;
@@ -71,6 +72,11 @@ sti_fetcher_staging(struct sti_fetcher *fetcher);
 /* The capacity that the bound is made with: bytes that can hold samples between epochs. */
 uint64_t
 sti_fetcher_capacity_bytes(const struct sti_fetcher *fetcher);
+
+/* What was learned of the origin and the SSDs, on the loop's thread; without points where too
+ * little was read. */
+struct sti_cost_curve
+sti_fetcher_cost(const struct sti_fetcher *fetcher, stk_tier tier);
 
 /* Batches of an epoch; 0 for a list. */
 uint64_t

@@ -9,13 +9,14 @@
 
 #include "base/bitset.h"
 #include "policy/bound.h"
-#include "policy/lookahead.h"
+#include "policy/cost_curve.h"
 #include "tier/catalog.h"
 #include "tier/evictor.h"
 #include "tier/fetcher.h"
 #include "tier/horizon.h"
 #include "tier/origin.h"
 #include "tier/staging.h"
+#include "tier/sizes.h"
 #include "tier/ssd.h"
 #include "tier/store.h"
 
@@ -54,7 +55,8 @@ struct sti_read {
     uint32_t n_pieces;
     uint32_t n_tries;
     bool is_in_place;
-    bool is_split;  /* it failed as a whole: its pieces are read one by one */
+    bool is_split; /* it failed as a whole: its pieces are read one by one */
+    uint64_t began_ns;
     bool is_ssd;    /* place and verdict are meant */
     bool is_filled; /* the slots of its pieces are, by the pool */
     struct sti_ssd_place place;
@@ -72,10 +74,8 @@ struct sti_fetcher {
     struct sti_catalog *catalog;
     struct sti_evictor *evictor;
     struct sti_store *store;
-    struct sti_ssd *ssd;   /* or NULL */
-    uint64_t worthy_bytes; /* larger samples are worth less room; see policy/density */
-    struct sti_lookahead lookahead;
-    uint64_t average_bytes; /* of a sample */
+    struct sti_ssd *ssd; /* or NULL */
+    struct sti_sizes sizes;
     struct sti_origin origin;
     struct sti_bound bound;
     struct sti_bitset seen_in_epoch;
@@ -85,12 +85,10 @@ struct sti_fetcher {
     uint64_t position;         /* the next one to cut or take */
     struct sti_record *record; /* being filled, or NULL */
     uint64_t returned_position;
-    uint64_t staged_bytes;  /* RAW: of all records not free */
-    uint64_t staging_limit; /* RAW */
-    uint64_t staging_now;   /* RAW: what may be now; see policy/lookahead */
-    uint64_t raw_bytes;     /* FIXED: of samples held for decoding */
-    uint64_t raw_limit;     /* FIXED */
-    uint64_t pinned_bytes;  /* kept for good */
+    uint64_t staged_bytes; /* RAW: of all records not free */
+    uint64_t staging_now;  /* RAW: what may be now; see policy/lookahead */
+    uint64_t raw_bytes;    /* FIXED: of samples held for decoding */
+    uint64_t pinned_bytes; /* kept for good */
     bool is_stopped;
 
     struct sti_read *reads;
@@ -100,6 +98,8 @@ struct sti_fetcher {
     uint64_t bounce_bytes;
     uint32_t group; /* samples read together as neighbours in the file; 1: none */
     uint32_t n_reading;
+    struct sti_cost_learner origin_cost;
+    struct sti_cost_learner ssd_cost;
 
     struct sti_waiter *waiters;
     uint32_t n_waiters;
@@ -202,7 +202,7 @@ bool
 sti_fetcher_read_ssd(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
                      uint64_t sample, const struct sti_ssd_place *place);
 
-/* Opens the tier, and says what it and the store are for; the store is open. */
+/* Opens the tier, and chooses the sizes that it and the store are for. */
 int
 sti_fetcher_open_ssd(struct sti_fetcher *fetcher);
 

@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "tier/fetcher_internal.h"
 
 #define WAITERS_MIN 4096u
@@ -140,6 +141,8 @@ sti_fetcher_drop_waiters(struct sti_fetcher *fetcher)
 static void
 submit(struct sti_fetcher *fetcher, struct sti_read *read)
 {
+    read->began_ns = sti_clock_ns();
+    sti_cost_learner_begin(&fetcher->origin_cost, read->began_ns);
     sti_aio_submit(fetcher->opts.aio, &read->op);
 }
 
@@ -299,6 +302,8 @@ on_done(struct sti_aio_op *op)
     int code = sti_origin_check(&fetcher->origin, &read->range,
                                 last->offset + last->length - first->offset, op->result);
 
+    sti_cost_learner_end(&fetcher->origin_cost, sti_clock_ns(), read->began_ns,
+                         op->result > 0 ? (uint64_t)op->result : 0);
     if (code == -EINVAL && op->open_flags != 0 && op->kind == STI_AIO_READ_FILE) {
         op->open_flags = 0; /* this file lies where direct I/O does not work */
         submit(fetcher, read);

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "tier/fetcher_internal.h"
 #include "tier/ssd_format.h"
@@ -54,6 +55,8 @@ on_done(struct sti_aio_op *op)
     struct sti_fetcher *fetcher = read->fetcher;
     const struct sti_piece *piece = &read->pieces[0];
 
+    sti_cost_learner_end(&fetcher->ssd_cost, sti_clock_ns(), read->began_ns,
+                         op->result > 0 ? (uint64_t)op->result : 0);
     if (!op->work)
         check(op);
     if (read->verdict == 0) {
@@ -82,6 +85,8 @@ submit(struct sti_fetcher *fetcher, struct sti_read *read)
         read->op.work = check;
         read->op.work_lane = STI_LANE_URGENT;
     }
+    read->began_ns = sti_clock_ns();
+    sti_cost_learner_begin(&fetcher->ssd_cost, read->began_ns);
     sti_aio_submit(fetcher->opts.aio, &read->op);
 }
 
@@ -155,61 +160,6 @@ on_trouble(void *context, const char *path, int code, bool is_full)
     sti_staging_warn(&fetcher->staging, &warning);
 }
 
-/* The size up to which everything fits into a capacity. */
-static uint64_t
-threshold(const struct sti_dataset *dataset, uint64_t capacity_bytes)
-{
-    struct sti_density density;
-    uint64_t n = sti_dataset_count(dataset);
-
-    sti_density_init(&density, capacity_bytes, sti_dataset_max_bytes(dataset));
-    do {
-        for (uint64_t sample = 0; sample < n; sample++)
-            sti_density_add(&density, sti_dataset_length(dataset, sample));
-    } while (sti_density_refine(&density));
-    return sti_density_threshold(&density);
-}
-
-/*
- * Decides which sizes are worth room. Of the store, what staging may hold twice over is left to
- * whatever is used next: with that, next-use placement reaches the bound for the rest
- * (docs/design/tier.md), and only samples beside it are kept for their size.
- */
-static void
-choose_sizes(struct sti_fetcher *fetcher)
-{
-    const struct sti_dataset *dataset = fetcher->opts.dataset;
-    uint64_t n_bytes = sti_dataset_bytes(dataset);
-    uint64_t store_bytes = sti_store_capacity_bytes(fetcher->store);
-    uint64_t ssd_bytes = fetcher->ssd ? sti_ssd_capacity_bytes(fetcher->ssd) : 0;
-    uint64_t held_bytes =
-        2 * (fetcher->opts.item_bytes > 0 ? fetcher->raw_limit : fetcher->staging_limit);
-    uint64_t kept_bytes = store_bytes > held_bytes ? store_bytes - held_bytes : 0;
-    uint64_t ram_threshold = UINT64_MAX;
-    bool is_mixed = sti_dataset_uniform_bytes(dataset) == 0 && store_bytes < n_bytes &&
-                    ssd_bytes < n_bytes && fetcher->opts.policy == STK_POLICY_NEXT_USE;
-
-    fetcher->worthy_bytes = UINT64_MAX;
-    fetcher->average_bytes = n_bytes / sti_dataset_count(dataset) + 1;
-    fetcher->lookahead = (struct sti_lookahead){
-        .limit_bytes = fetcher->staging_limit,
-        .least_bytes = fetcher->opts.staging_least_bytes,
-        .memory_bytes = store_bytes,
-        .ssd_bytes = ssd_bytes,
-        .data_bytes = n_bytes,
-    };
-    if (fetcher->lookahead.least_bytes > fetcher->staging_limit)
-        fetcher->lookahead.least_bytes = fetcher->staging_limit;
-    if (is_mixed) {
-        ram_threshold = threshold(dataset, kept_bytes);
-        if (store_bytes + ssd_bytes < n_bytes)
-            fetcher->worthy_bytes = threshold(dataset, kept_bytes + ssd_bytes);
-    }
-    if (fetcher->ssd)
-        sti_ssd_set_range(fetcher->ssd, sti_density_ssd_range(ram_threshold, fetcher->worthy_bytes,
-                                                              ssd_bytes >= n_bytes));
-}
-
 int
 sti_fetcher_open_ssd(struct sti_fetcher *fetcher)
 {
@@ -224,7 +174,11 @@ sti_fetcher_open_ssd(struct sti_fetcher *fetcher)
     memcpy(opts.parts, fetcher->opts.ssd_parts, sizeof(opts.parts));
     if (opts.n_parts > 0)
         rc = sti_ssd_open(&fetcher->ssd, &opts);
-    if (rc == 0)
-        choose_sizes(fetcher);
-    return rc;
+    if (rc < 0)
+        return rc;
+    fetcher->sizes =
+        sti_sizes_choose(&fetcher->opts, fetcher->ssd ? sti_ssd_capacity_bytes(fetcher->ssd) : 0);
+    if (fetcher->ssd)
+        sti_ssd_set_range(fetcher->ssd, fetcher->sizes.range);
+    return 0;
 }

@@ -137,7 +137,7 @@ class_of(const struct sti_fetcher *fetcher, uint64_t sample, uint64_t n_bytes)
 {
     if (sti_ssd_has(fetcher->ssd, sample))
         return STI_CLASS_STORED;
-    return n_bytes > fetcher->worthy_bytes ? STI_CLASS_LIGHT : STI_CLASS_WORTHY;
+    return n_bytes > fetcher->sizes.worthy_bytes ? STI_CLASS_LIGHT : STI_CLASS_WORTHY;
 }
 
 void
