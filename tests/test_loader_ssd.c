@@ -36,7 +36,7 @@ static uint64_t sizes[FILES];
 static uint64_t folder_bytes;
 static const char *method; /* of the I/O, this time */
 
-/* ---- data sets whose bytes follow from the sample --------------------------------------------- */
+/* ---- data sets whose bytes follow from the sample ----------------------------------------- */
 
 static uint64_t
 mix(uint64_t value)
@@ -119,7 +119,7 @@ make_folder(void)
     }
 }
 
-/* ---- jobs -------------------------------------------------------------------------------------- */
+/* ---- jobs ---------------------------------------------------------------------------------- */
 
 struct job {
     const char *data;
@@ -271,7 +271,7 @@ records_job(const char *tier_text, uint64_t epochs)
 
 #define RECORDS_BYTES ((uint64_t)RECORDS * RECORD_BYTES)
 
-/* ---- what is read from where ------------------------------------------------------------------- */
+/* ---- what is read from where --------------------------------------------------------------- */
 
 static void
 test_next_job_starts_warm(void **state)
@@ -400,7 +400,7 @@ test_two_directories(void **state)
     assert_true(outcome.run.origin_bytes > 0 && outcome.run.origin_bytes < RECORDS_BYTES);
 }
 
-/* ---- caches that are not as they should be ------------------------------------------------------ */
+/* ---- caches that are not as they should be -------------------------------------------------- */
 
 static void
 overwrite(const char *path, uint64_t offset, const void *bytes, size_t n_bytes)
@@ -650,7 +650,7 @@ test_oldest_goes_first(void **state)
     assert_int_equal(access(foreign, F_OK), 0);
 }
 
-/* ---- killed ------------------------------------------------------------------------------------- */
+/* ---- killed --------------------------------------------------------------------------------- */
 
 /* The killed process is this program again: threads do not survive a fork. */
 static pid_t
@@ -707,7 +707,7 @@ be_killed(char **argv)
     return 0;
 }
 
-/* ---- main --------------------------------------------------------------------------------------- */
+/* ---- main ----------------------------------------------------------------------------------- */
 
 static int
 set_up(void)

@@ -57,7 +57,9 @@ struct walk {
     uint32_t *pins;        /* by sample */
     uint32_t *kept_at;     /* by sample: the position it is kept for */
     uint8_t *flags;        /* by sample */
-    uint32_t group;        /* samples of one read of the origin */
+    uint32_t group;        /* neighbours read together; 1: none */
+    double n_reads;        /* of the origin, for the batch being walked */
+    double read_bytes;
     double depth;
 
     /* The clock. */
@@ -81,7 +83,7 @@ length_of(const struct walk *walk, uint64_t sample)
     return sti_dataset_length(walk->dataset, sample);
 }
 
-/* ---- keeping ---------------------------------------------------------------------------------- */
+/* ---- keeping ------------------------------------------------------------------------------ */
 
 static void
 drop(struct walk *walk, uint64_t sample)
@@ -175,13 +177,13 @@ give_back(struct walk *walk, uint64_t position, uint64_t n_bytes, uint64_t limit
         uint64_t sample = walk->ids[walk->returned];
 
         walk->staged_bytes -= length_of(walk, sample);
-        if (--walk->pins[sample] == 0)
+        if (--walk->pins[sample] == 0 && walk->group == 1)
             settle(walk, sample, walk->returned);
         walk->returned++;
     }
 }
 
-/* ---- the walk --------------------------------------------------------------------------------- */
+/* ---- the walk ----------------------------------------------------------------------------- */
 
 static void
 bring_from_origin(struct walk *walk, uint64_t sample, stk_explained *epoch)
@@ -212,30 +214,54 @@ count_for_bound(struct walk *walk, uint64_t sample, uint64_t position)
     sti_bound_sample(&walk->bound, length_of(walk, sample), true, is_new);
 }
 
+/* Memory holds the whole file, so neighbours are read along and nothing ever goes. */
+static stk_tier
+take_group(struct walk *walk, uint64_t sample)
+{
+    uint64_t first = sample - sample % walk->group;
+    uint64_t end = smaller(first + walk->group, sti_dataset_count(walk->dataset));
+
+    if (!(walk->flags[sample] & IN_MEMORY)) {
+        for (uint64_t at = first; at < end; at++)
+            walk->flags[at] |= IN_MEMORY;
+        walk->n_reads++;
+        walk->read_bytes += (double)(end - first) * (double)length_of(walk, sample);
+    }
+    return walk->flags[sample] & SEEN ? STK_TIER_RAM : STK_TIER_ORIGIN;
+}
+
+static stk_tier
+take_one(struct walk *walk, uint64_t sample, stk_explained *epoch)
+{
+    uint64_t n_bytes = length_of(walk, sample);
+
+    if (walk->flags[sample] & IN_MEMORY) {
+        if (walk->pins[sample] == 0)
+            unkeep(walk, sample);
+        return STK_TIER_RAM;
+    }
+    make_room(walk, n_bytes);
+    walk->flags[sample] |= IN_MEMORY;
+    if (walk->flags[sample] & ON_SSD)
+        return STK_TIER_SSD;
+    bring_from_origin(walk, sample, epoch);
+    walk->n_reads++;
+    walk->read_bytes += (double)n_bytes;
+    return STK_TIER_ORIGIN;
+}
+
 static void
 take(struct walk *walk, uint64_t position, stk_explained *epoch)
 {
     uint64_t sample = walk->ids[position];
     uint64_t n_bytes = length_of(walk, sample);
-    stk_tier tier = STK_TIER_RAM;
-
-    uint64_t limit_bytes =
-        sti_sizes_staged(&walk->sizes, position % walk->length, walk->length);
+    uint64_t limit_bytes = sti_sizes_staged(&walk->sizes, position % walk->length, walk->length);
 
     /* In slots a sample is held no longer than it is under way. */
     if (walk->resolved.fetcher.item_bytes > 0)
         limit_bytes = smaller(limit_bytes, (uint64_t)walk->depth * walk->sizes.average_bytes);
     give_back(walk, position, n_bytes, limit_bytes);
-    if (walk->flags[sample] & IN_MEMORY) {
-        if (walk->pins[sample] == 0)
-            unkeep(walk, sample);
-    } else {
-        tier = walk->flags[sample] & ON_SSD ? STK_TIER_SSD : STK_TIER_ORIGIN;
-        make_room(walk, n_bytes);
-        walk->flags[sample] |= IN_MEMORY;
-        if (tier == STK_TIER_ORIGIN)
-            bring_from_origin(walk, sample, epoch);
-    }
+    stk_tier tier = walk->group > 1 ? take_group(walk, sample) : take_one(walk, sample, epoch);
     count_for_bound(walk, sample, position);
     walk->pins[sample]++;
     walk->staged_bytes += n_bytes;
@@ -245,7 +271,7 @@ take(struct walk *walk, uint64_t position, stk_explained *epoch)
     epoch->tier_bytes[tier] += n_bytes;
 }
 
-/* ---- the clock -------------------------------------------------------------------------------- */
+/* ---- the clock ---------------------------------------------------------------------------- */
 
 static double
 seconds_of(const struct walk *walk, stk_tier tier, double n_samples, double n_bytes)
@@ -275,13 +301,17 @@ pass_batch(struct walk *walk, const stk_explained *before, stk_explained *epoch,
         double n_samples = (double)(epoch->tier_samples[tier] - before->tier_samples[tier]);
         double n_bytes = (double)(epoch->tier_bytes[tier] - before->tier_bytes[tier]);
 
-        if (tier == STK_TIER_ORIGIN)
-            n_samples /= walk->group;
+        if (tier == STK_TIER_ORIGIN) {
+            n_samples = walk->n_reads;
+            n_bytes = walk->read_bytes;
+        }
         if (tier == STK_TIER_SSD)
             n_bytes += (double)(epoch->ssd_written_bytes - before->ssd_written_bytes);
         took_s[tier] = seconds_of(walk, (stk_tier)tier, n_samples, n_bytes);
         busy_s[tier] += took_s[tier];
     }
+    walk->n_reads = 0;
+    walk->read_bytes = 0;
     /* Nothing of it is asked for before the batch that many before it was given back. */
     walk->origin_s =
         (walk->origin_s > *given_s ? walk->origin_s : *given_s) + took_s[STK_TIER_ORIGIN];
@@ -333,7 +363,7 @@ walk_epoch(struct walk *walk, uint64_t idx, stk_explained *epoch)
     conclude_epoch(walk, epoch, began_s, busy_s);
 }
 
-/* ---- set-up ----------------------------------------------------------------------------------- */
+/* ---- set-up ------------------------------------------------------------------------------- */
 
 static int
 make_tables(struct walk *walk)
@@ -452,7 +482,7 @@ look_at_reads(struct walk *walk)
     /* Neighbours in a file that memory holds are read together. */
     walk->group = 1;
     if (sti_dataset_is_one_file(walk->dataset) && uniform_bytes > 0 &&
-        uniform_bytes < GROUP_BYTES / 4 && fetcher->order.world == 1 &&
+        uniform_bytes < GROUP_BYTES / 4 && fetcher->order.world == 1 && walk->ssd_bytes == 0 &&
         walk->sizes.store_bytes >= sti_dataset_bytes(walk->dataset))
         walk->group = (uint32_t)(GROUP_BYTES / uniform_bytes);
     walk->depth = walk->opts->queue_depth ? walk->opts->queue_depth : 64;

@@ -86,7 +86,7 @@ unlink_at(int dir_fd, const char *path)
     sti_aio_op_execute(&op); /* not there, or it stays and O_EXCL says so */
 }
 
-/* ---- the subfolder --------------------------------------------------------------------------- */
+/* ---- the subfolder ----------------------------------------------------------------------- */
 
 static int
 open_subfolder(struct sti_ssd_dir *dir, int root_fd)
@@ -124,7 +124,7 @@ lock(struct sti_ssd_dir *dir)
     return 0;
 }
 
-/* ---- files ------------------------------------------------------------------------------------ */
+/* ---- files -------------------------------------------------------------------------------- */
 
 static uint64_t
 file_bytes(int dir_fd, const char *path)
@@ -205,7 +205,7 @@ make_files(struct sti_ssd_dir *dir, bool is_buffered)
     return write_at(dir->catalog_fd, head, sizeof(head), 0);
 }
 
-/* ---- the catalogue ---------------------------------------------------------------------------- */
+/* ---- the catalogue ------------------------------------------------------------------------ */
 
 struct reading {
     const struct sti_ssd_dir_opts *opts;
@@ -264,7 +264,7 @@ read_catalog(struct sti_ssd_dir *dir, const struct sti_ssd_dir_opts *opts)
     return n < 0 ? n : 0;
 }
 
-/* ---- open and close --------------------------------------------------------------------------- */
+/* ---- open and close ----------------------------------------------------------------------- */
 
 static int
 open_locked(struct sti_ssd_dir *dir, int root_fd, const struct sti_ssd_dir_opts *opts)

@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cache's format. All numbers are little-endian, as the machines that this runs on.
+ * The cache's format. All numbers are little-endian, as on the machines that this runs on.
  *
- * Header of a sample (64 bytes)         Head of the catalogue (64)     Entry (32)
- *    0  4  "STKs"                          0  8  "STKcache"               0  8  sample
- *    4  4  CRC-32C of bytes 8 .. 63        8  4  version                  8  8  offset
- *    8  8  nonce                          12  4  CRC of bytes 16 .. 63   16  4  length
- *   16  8  fingerprint                    16  8  nonce                   20  4  CRC of the sample
- *   24  8  sample                         24  8  fingerprint             24  4  0
- *   32  8  offset of this header          32 32  0                       28  4  CRC of bytes 0 .. 27
- *   40  4  length                                                              continued from
- *   44  4  CRC-32C of the sample                                               the nonce's
- *   48 16  0
+ * Header of a sample, 64 bytes         Entry of the catalogue, 32 bytes
+ *    0  4  "STKs"                         0  8  sample
+ *    4  4  CRC-32C of bytes 8 .. 63       8  8  offset of the header in `data`
+ *    8  8  nonce                         16  4  length of the sample
+ *   16  8  fingerprint                   20  4  CRC-32C of the sample
+ *   24  8  sample                        24  4  0
+ *   32  8  offset of this header         28  4  CRC-32C of the nonce and bytes 0 .. 27
+ *   40  4  length of the sample
+ *   44  4  CRC-32C of the sample        Head of the catalogue, 64 bytes
+ *   48 16  0                              0  8  "STKcache"
+ *                                         8  4  version
+ *                                        12  4  CRC-32C of bytes 16 .. 63
+ *                                        16  8  nonce
+ *                                        24  8  fingerprint
+ *                                        32 32  0
  *
  * Invariant: nothing verifies but what was written for this cache, sample and place; the nonce
  * keeps a data set from containing such bytes by itself.
