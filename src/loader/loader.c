@@ -46,13 +46,17 @@ take_ssds(struct sti_loader *loader, stk_error *err)
 {
     struct sti_fetcher_opts *opts = &loader->resolved.fetcher;
     uint32_t n = sti_engine_ssds(loader->engine);
+    uint64_t want_bytes = loader->resolved.ssd_bytes;
 
+    /* Each directory may have a part of a sample left over. */
+    if (loader->resolved.ssd_least_bytes == 0 && n > 1)
+        want_bytes += n * sti_dataset_max_bytes(loader->dataset);
     if (opts->policy == STK_POLICY_NONE || loader->resolved.ssd_bytes == 0)
         n = 0;
     if (n == 0 && loader->resolved.ssd_least_bytes == 0)
         return 0;
-    int rc = sti_engine_take_ssds(loader->engine, loader->resolved.ssd_bytes,
-                                  loader->resolved.ssd_least_bytes, loader->ssd_bytes, err);
+    int rc = sti_engine_take_ssds(loader->engine, want_bytes, loader->resolved.ssd_least_bytes,
+                                  loader->ssd_bytes, err);
     if (rc < 0)
         return rc;
     for (uint32_t at = 0; at < n; at++) {
