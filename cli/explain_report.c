@@ -108,8 +108,8 @@ explain_report_text(const char *command, const struct bench_load_request *reques
     const stk_cost *origin = &result->costs.tiers[STK_TIER_ORIGIN];
     const stk_cost *ssd = &result->costs.tiers[STK_TIER_SSD];
 
-    (void)printf("%s: %" PRIu64 " samples, %.1f MB\n", request->path, result->dataset.samples,
-                 (double)result->dataset.bytes * 1e-6);
+    (void)printf("%s: %" PRIu64 " samples, %.1f MB\n", request->data.paths[0],
+                 result->dataset.samples, (double)result->dataset.bytes * 1e-6);
     if (origin->bytes_per_s > 0)
         (void)printf("origin: %.1f MB/s, %.0f us\n", origin->bytes_per_s * 1e-6,
                      origin->latency_s * 1e6);
@@ -128,7 +128,7 @@ explain_report_json(const char *command, const struct bench_load_request *reques
     json_t *object = explained_json(&result->explained);
     int bad = !object;
 
-    bad = bad || json_object_set_new(object, "dataset", json_string(request->path));
+    bad = bad || json_object_set_new(object, "dataset", json_string(request->data.paths[0]));
     bad = bad || json_object_set_new(object, "costs", costs_json(&result->costs));
     bad = bad || json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     json_decref(object);

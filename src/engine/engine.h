@@ -74,6 +74,13 @@ sti_engine_return_ssds(struct sti_engine *engine, const uint64_t *n_bytes);
 struct sti_cost_curve
 sti_engine_cost(struct sti_engine *engine, stk_tier tier);
 
+/* Takes a part of the files that may be held open: want, or what is free; returns how many. They
+ * are counted apart from those that are open for one read only. Any thread. */
+uint32_t
+sti_engine_take_files(struct sti_engine *engine, uint32_t want);
+void
+sti_engine_return_files(struct sti_engine *engine, uint32_t n_files);
+
 /* An aio of the calling thread's own, for work that is not the loop's (indexing). Closed with
  * sti_aio_close(). Errors: as sti_aio_open(). */
 int

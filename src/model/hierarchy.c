@@ -83,23 +83,25 @@ parse_ssd(struct sti_hierarchy *hierarchy, const char *part, size_t n_chars, stk
 int
 sti_hierarchy_parse(struct sti_hierarchy *ret_hierarchy, const char *text, stk_error *err)
 {
+    struct sti_hierarchy hierarchy = {0};
     const char *at = text ? text : "";
     int rc = 0;
 
-    memset(ret_hierarchy, 0, sizeof(*ret_hierarchy));
     while (rc == 0) {
         at += strspn(at, " \t");
         size_t n_chars = strcspn(at, " \t");
         if (n_chars == 0)
             break;
-        if (n_chars > 4 && strncmp(at, "ram:", 4) == 0)
-            rc = parse_ram(ret_hierarchy, at, n_chars, err);
-        else if (n_chars > 4 && strncmp(at, "ssd:", 4) == 0)
-            rc = parse_ssd(ret_hierarchy, at, n_chars, err);
+        if (n_chars >= 4 && strncmp(at, "ram:", 4) == 0)
+            rc = parse_ram(&hierarchy, at, n_chars, err);
+        else if (n_chars >= 4 && strncmp(at, "ssd:", 4) == 0)
+            rc = parse_ssd(&hierarchy, at, n_chars, err);
         else
-            rc = sti_error_set(err, -EINVAL, "tiers: '%.*s' is neither ram:SIZE nor ssd:PATH:SIZE",
+            rc = sti_error_set(err, -EINVAL, "tiers: '%.*s' is not ram:SIZE or ssd:PATH:SIZE",
                                (int)n_chars, at);
         at += n_chars;
     }
+    if (rc == 0)
+        *ret_hierarchy = hierarchy;
     return rc;
 }

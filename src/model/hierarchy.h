@@ -8,7 +8,7 @@
 #include <stoker/types.h>
 
 #define STI_SSDS_MAX 8
-#define STI_SSD_PATH_SIZE 512
+#define STI_SSD_PATH_SIZE 256
 
 /* A directory that samples are cached in. */
 struct sti_ssd_config {

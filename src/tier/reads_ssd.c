@@ -110,7 +110,7 @@ copy(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item, uint
     entry->state = STI_SAMPLE_PRESENT;
     entry->kept = STI_KEPT_NOT;
     entry->pins = 1;
-    sti_fetcher_arrive(fetcher, record, item, entry);
+    sti_fetcher_arrive(fetcher, record, item, sample, entry);
     return true;
 }
 
