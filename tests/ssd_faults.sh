@@ -10,7 +10,8 @@ set -u
 stoker=$1
 export SLOWDISK="$2"
 volume=$3
-[ "$(id -u)" = 0 ] && [ -c /dev/fuse ] && [ -x "$SLOWDISK" ] && losetup -f >/dev/null 2>&1 || exit 77
+[ "$(id -u)" = 0 ] && [ -c /dev/fuse ] && [ -x "$SLOWDISK" ] || exit 77
+losetup -f >/dev/null 2>&1 || exit 77
 root=$(mktemp -d /tmp/stoker-faults-XXXXXX)
 export VOLUMES="$root/volumes"
 down() {

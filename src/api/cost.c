@@ -49,7 +49,7 @@ stk_probe(stk_engine *engine, const char *path, const stk_probe_opts *opts, stk_
           stk_error *err)
 {
     stk_probe_opts own;
-    struct sti_aio *aio;
+    struct sti_aio *aio = NULL;
 
     if (!engine || !path || path[0] == '\0' || !points)
         return sti_error_set(err, -EINVAL, "engine, path and points are required");
