@@ -15,6 +15,13 @@ extern const char cmd_bench_help[];
 int
 cmd_bench(int argc, char **argv);
 
+extern const char cmd_explain_help[];
+int
+cmd_explain(int argc, char **argv);
+extern const char cmd_probe_help[];
+int
+cmd_probe(int argc, char **argv);
+
 extern const char cmd_order_help[];
 int
 cmd_order(int argc, char **argv);

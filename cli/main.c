@@ -18,6 +18,8 @@ struct command {
 static const struct command commands[] = {
     {"index", "make or check the index of a data set", cmd_index_help, cmd_index},
     {"bench", "measure how fast a data set is read", cmd_bench_help, cmd_bench},
+    {"explain", "tell beforehand what a run will read and wait for", cmd_explain_help, cmd_explain},
+    {"probe", "measure how fast a directory or file can be read", cmd_probe_help, cmd_probe},
     {"order", "print which sample is read at which position", cmd_order_help, cmd_order},
     {"simulate", "what I/O costs a job on machines that need not exist", cmd_simulate_help,
      cmd_simulate},

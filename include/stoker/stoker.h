@@ -8,5 +8,6 @@
 #include <stoker/simulate.h>
 #include <stoker/engine.h>
 #include <stoker/loader.h>
+#include <stoker/cost.h>
 
 #endif
