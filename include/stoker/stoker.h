@@ -7,5 +7,6 @@
 #include <stoker/plan.h>
 #include <stoker/engine.h>
 #include <stoker/loader.h>
+#include <stoker/checkpoint.h>
 
 #endif
