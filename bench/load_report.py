@@ -55,7 +55,8 @@ def medians(rows):
 def print_table(setup, contenders):
     plain = contenders[PLAIN]
     print(f"\n### {setup}\n")
-    print("| contender | files/s | MB/s | least - most MB/s | CPU us/file | x plain | CPU x plain |")
+    print("| contender | files/s | MB/s | least - most MB/s | CPU us/file | x plain |"
+          " CPU x plain |")
     print("|---|---|---|---|---|---|---|")
     for name, entry in contenders.items():
         print(f"| {name} | {entry['files_per_s']:,.0f} | {entry['bytes_per_s'] / 1e6:.1f}"

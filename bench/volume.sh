@@ -26,7 +26,8 @@ mounted() { # not mountpoint(1), which takes the mount of a dead slowdisk for no
 detach() { # everything but the image; safe to call in any state
     root=$1
     if mounted "$root/files"; then umount "$root/files" || umount -l "$root/files"; fi
-    for loop in $(losetup -n -O NAME,BACK-FILE | awk -v f="$root/disk/disk" '$2 == f {print $1}'); do
+    for loop in $(losetup -n -O NAME,BACK-FILE |
+        awk -v f="$root/disk/disk" '$2 == f { print $1 }'); do
         losetup -d "$loop" || true
     done
     tries=0 # the last reference goes a moment after the loop device

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A small, strict parser of long options: --name VALUE, --name=VALUE, --flag. Every option at
- * most once (but CLI_TEXTS); what is not known, not a number or out of range is refused in one line on stderr
- * that names the command, the option, the value and what would be allowed.
+ * most once, CLI_TEXTS excepted; what is not known, not a number or out of range is refused in
+ * one line on stderr that names the command, the option, the value and what would be allowed.
  */
 #ifndef CLI_ARGS_H
 #define CLI_ARGS_H

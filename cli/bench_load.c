@@ -258,8 +258,9 @@ static int
 take_batches(struct bench *bench)
 {
     const uint64_t steps = bench->request->steps ? bench->request->steps : UINT64_MAX;
-    stk_batch batch = {0};
+    uint64_t epoch = 0;
     bool open_epoch = false;
+    stk_batch batch;
     int rc = CLI_OK;
 
     while (rc == CLI_OK && !interrupted && bench->steps < steps) {
@@ -272,14 +273,15 @@ take_batches(struct bench *bench)
         use_batch(bench, &batch);
         compute(bench->request);
         say_progress(bench, &batch);
-        (void)stk_loader_release(bench->loader, &batch); /* it is borrowed, as of just above */
         bench->steps++;
+        epoch = batch.epoch;
         open_epoch = !batch.last_of_epoch;
+        (void)stk_loader_release(bench->loader, &batch); /* it is borrowed, as of just above */
         if (!open_epoch)
-            rc = end_epoch(bench, batch.epoch);
+            rc = end_epoch(bench, epoch);
     }
     if (rc == CLI_OK && open_epoch)
-        rc = end_epoch(bench, batch.epoch);
+        rc = end_epoch(bench, epoch);
     return rc;
 }
 
@@ -335,6 +337,8 @@ bench_load_run(const char *command, const struct bench_load_request *request,
         release_sigint();
     }
     result->interrupted = interrupted;
+    if (interrupted)
+        return rc; /* closing waits for reads in flight, and storage may hang */
     stk_loader_close(bench.loader);
     stk_dataset_close(bench.dataset);
     stk_engine_close(bench.engine);

@@ -2,6 +2,7 @@
 /* stoker bench: the command line of the measurements. So far there is one, "load". */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "args.h"
 #include "bench_load.h"
@@ -225,8 +226,8 @@ bench_load(int argc, char **argv)
         rc = bench_report_json(argv[0], &request, &result);
     else if (rc == CLI_OK)
         rc = bench_report_text(argv[0], &request, &result);
-    if (rc == CLI_OK && result.interrupted)
-        rc = EXIT_INTERRUPTED;
+    if (result.interrupted)
+        _exit(EXIT_INTERRUPTED); /* the report has been flushed; threads may still be reading */
     bench_load_free(&result);
     return rc;
 }

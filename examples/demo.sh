@@ -23,7 +23,7 @@ train() { # NAME TITLE OPTION...
 }
 
 if [ ! -x "$build/examples/train_fashion" ] || [ ! -x "$build/examples/fashion_layout" ]; then
-    echo "demo: $build/examples has no train_fashion or fashion_layout: build first (zlib is needed)" >&2
+    echo "demo: no train_fashion or fashion_layout in $build/examples: build first, with zlib" >&2
     exit 1
 fi
 if [ ! -f "$source/train-images-idx3-ubyte.gz" ]; then
@@ -43,7 +43,7 @@ train double "(a) Plain double buffering: the next batch is read while one is us
     --policy none --staging-batches 2
 train held "(b) The set held in RAM, read ahead as far as it is known what comes next." \
     --policy next-use --tiers ram:64M
-train half "(c) RAM for half of the set, kept is what is used again soonest." \
-    --policy next-use --tiers ram:23910000
+train half "(c) RAM for half of the set, 32 batches ahead; kept is what is used again soonest." \
+    --policy next-use --tiers ram:23910000 --staging-batches 32
 echo
 exec python3 "$here/demo_report.py" "$work/double.json" "$work/held.json" "$work/half.json"

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -176,6 +177,7 @@ train_epoch(struct run *run, struct epoch *epoch, float rate)
     const double began = now_seconds();
     uint64_t samples = 0;
     stk_batch batch;
+    bool last;
     int rc;
 
     do {
@@ -188,8 +190,9 @@ train_epoch(struct run *run, struct epoch *epoch, float rate)
         find_images(run, &batch);
         epoch->loss += mlp_train(run->net, run->images, batch.labels, batch.count, rate);
         samples += batch.count;
+        last = batch.last_of_epoch;
         (void)stk_loader_release(run->train, &batch); /* it is borrowed, as of just above */
-    } while (!batch.last_of_epoch);
+    } while (!last);
     epoch->seconds = now_seconds() - began;
     epoch->loss /= (double)samples;
     return 0;
@@ -200,6 +203,7 @@ validate(struct run *run, struct epoch *epoch)
 {
     uint64_t right = 0;
     stk_batch batch;
+    bool last;
     int rc;
 
     do {
@@ -208,8 +212,9 @@ validate(struct run *run, struct epoch *epoch)
             return next_failed(run->test, rc);
         find_images(run, &batch);
         right += mlp_count_right(run->net, run->images, batch.labels, batch.count);
+        last = batch.last_of_epoch;
         (void)stk_loader_release(run->test, &batch); /* it is borrowed, as of just above */
-    } while (!batch.last_of_epoch);
+    } while (!last);
     epoch->accuracy = (double)right / (double)run->test_samples;
     return 0;
 }

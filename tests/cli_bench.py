@@ -121,7 +121,8 @@ def check_bytes(fail, stoker, data):
                                         (record, [*record_words, "--layout", "raw"], records)):
                 result = load(stoker, path, *kind, *words)
                 check_object(fail, result, 3)
-                fail.check(result["samples"] == 3 * SAMPLES, f"{words}: {result['samples']} samples")
+                fail.check(result["samples"] == 3 * SAMPLES,
+                           f"{words}: {result['samples']} samples")
                 fail.check(result["crc32"] == expected_crc(stoker, samples, 3, 9),
                            f"{path} {kind} {words}: other bytes or another order")
 

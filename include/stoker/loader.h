@@ -156,7 +156,8 @@ stk_loader_close(stk_loader *loader);
 STK_API int
 stk_loader_next(stk_loader *loader, stk_batch *batch);
 
-/* Gives a batch back, in any order. Errors: -EINVAL not borrowed. Does not block. */
+/* Gives a batch back, in any order: its pointers are set to NULL, its numbers stay. Errors:
+ * -EINVAL not borrowed. Does not block. */
 STK_API int
 stk_loader_release(stk_loader *loader, stk_batch *batch);
 

@@ -137,9 +137,9 @@ sti_arena_touch(const struct sti_arena *arena, uint64_t from, uint64_t to)
     from = from / MIN_PAGE_BYTES * MIN_PAGE_BYTES;
     if (to > from && madvise(arena->base + from, to - from, MADV_POPULATE_WRITE) == 0)
         return;
-    /* Kernels before 5.14. A page never written reads as 0, and writing 0 over 0 faults it in; a byte that another
-     * thread writes at the same time is never lost. (An atomic add of nothing would do, but
-     * clang makes a load or nothing at all of it.) */
+    /* Kernels before 5.14. A page never written reads as 0, and writing 0 over 0 faults it
+     * in; a byte that another thread writes at the same time is never lost. (An atomic add of
+     * nothing would do, but clang makes a load or nothing at all of it.) */
     for (uint64_t at = from; at < to; at += MIN_PAGE_BYTES) {
         char zero = 0;
 

@@ -69,7 +69,7 @@ static int
 plan_array(struct sti_index_head *head, const void *bytes, size_t n_bytes,
            const struct sti_file *file, stk_error *err)
 {
-    struct sti_array array;
+    struct sti_array array = {0};
     int rc = parse_array(&array, head->format, bytes, n_bytes, file, err);
 
     if (rc < 0)
@@ -222,7 +222,7 @@ static int
 parse_labels(struct sti_array *ret_array, struct sti_aio *aio, const struct sti_file *file,
              uint64_t samples, unsigned char *buffer, stk_error *err)
 {
-    int64_t value;
+    int64_t value = 0;
     int32_t n = read_head(aio, file, buffer, STI_ARRAY_HEAD_MAX);
 
     if (n < 0)
@@ -296,7 +296,7 @@ static int
 put_all(struct sti_index_writer *writer, struct sti_aio *aio, const struct sti_file *data,
         const struct sti_file *labels, unsigned char *buffer, stk_error *err)
 {
-    struct sti_array array;
+    struct sti_array array = {0};
     int rc = 0;
 
     if (labels->name)

@@ -124,7 +124,8 @@ add_dir(struct sti_tree *tree, uint32_t parent, const char *name)
     if (!dir)
         return -ENOMEM;
     dir->path = sti_mem_new(room, 1);
-    if (!dir->path || !make_room(&tree->dirs, &tree->dirs_room, tree->n_dirs, sizeof(dir))) {
+    if (!dir->path ||
+        !make_room(&tree->dirs, &tree->dirs_room, tree->n_dirs, sizeof(struct sti_tree_dir *))) {
         dir_free(dir);
         return -ENOMEM;
     }

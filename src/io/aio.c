@@ -174,10 +174,10 @@ complete_remote(struct sti_aio_op *op)
 
     sti_mutex_lock(&aio->lock);
     sti_aio_queue_push(&aio->remote, op);
-    /* Only the one that makes the list non-empty needs to wake: the owner takes all. */
-    bool is_first = aio->remote.n == 1;
+    /* Only the one that fills the list to the mark needs to wake: the owner takes all. */
+    bool must_wake = aio->remote.n == aio->wake_at;
     sti_mutex_unlock(&aio->lock);
-    if (is_first)
+    if (must_wake)
         sti_aio_wake(aio);
     (void)__atomic_fetch_sub(&aio->n_on_pool, 1, __ATOMIC_RELEASE); /* pairs in close */
 }
@@ -215,6 +215,11 @@ sti_aio_complete(struct sti_aio *aio, struct sti_aio_op *op)
         settle(aio, op);
         return;
     }
+    if (!aio->pool) {
+        op->work(op);
+        settle(aio, op);
+        return;
+    }
     op->job.fn = work_job;
     gather_for_pool(aio, op, op->work_lane);
 }
@@ -226,6 +231,7 @@ sti_aio_start_on_pool(struct sti_aio *aio, struct sti_aio_op *op)
     gather_for_pool(aio, op, STI_LANE_IO);
 }
 
+/* Takes what came back from the pool, and sets the mark at which more of it wakes the owner. */
 static void
 take_remote(struct sti_aio *aio)
 {
@@ -235,7 +241,10 @@ take_remote(struct sti_aio *aio)
     sti_mutex_lock(&aio->lock);
     taken = aio->remote;
     sti_aio_queue_init(&aio->remote);
+    aio->wake_at = sti_aio_wait_part(__atomic_load_n(&aio->n_on_pool, __ATOMIC_RELAXED));
+    uint32_t wake_at = aio->wake_at;
     sti_mutex_unlock(&aio->lock);
+    aio->is_batching = wake_at > 1;
     if (taken.n == 0)
         return;
     for (op = taken.first; op;) {
@@ -254,6 +263,8 @@ sti_aio_submit(struct sti_aio *aio, struct sti_aio_op *op)
     op->aio = aio;
     op->result = 0;
     aio->n_pending++;
+    if (aio->method->submitted)
+        aio->method->submitted(aio, op);
     sti_aio_queue_push(&aio->line, op);
 }
 
@@ -306,6 +317,13 @@ release_due(struct sti_aio *aio)
         make_ready(aio, delayed_pop(aio));
 }
 
+void
+sti_aio_hurry(struct sti_aio *aio)
+{
+    while (aio->n_delayed > 0)
+        make_ready(aio, delayed_pop(aio));
+}
+
 /* How long the owner may sleep, given what is held back by the emulated device. */
 static uint64_t
 sleep_limit_ns(const struct sti_aio *aio, uint64_t timeout_ns)
@@ -329,6 +347,8 @@ sti_aio_wait(struct sti_aio *aio, uint64_t timeout_ns)
     release_due(aio);
     if (aio->ready.n > 0)
         timeout_ns = 0;
+    else if (aio->is_batching && timeout_ns > STI_AIO_WAIT_NS)
+        timeout_ns = STI_AIO_WAIT_NS;
     timeout_ns = sleep_limit_ns(aio, timeout_ns);
     if (timeout_ns > 0) {
         __atomic_store_n(&aio->is_waiting, 1, __ATOMIC_SEQ_CST); /* pairs with sti_aio_wake() */
@@ -338,7 +358,8 @@ sti_aio_wait(struct sti_aio *aio, uint64_t timeout_ns)
     sti_aio_count(&aio->stats.waits, timeout_ns > 0 ? 1 : 0);
     aio->method->wait(aio, timeout_ns);
     __atomic_store_n(&aio->is_waiting, 0, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&aio->is_woken, 0, __ATOMIC_SEQ_CST);
+    /* An exchange, so that the owner sees what a waker wrote before it is taken as seen. */
+    (void)__atomic_exchange_n(&aio->is_woken, 0, __ATOMIC_SEQ_CST);
     take_remote(aio);
     release_due(aio);
     n_done = run_done(aio);
@@ -403,6 +424,22 @@ sti_aio_method_name(const struct sti_aio *aio)
 
 /* ---- open and close ---------------------------------------------------------------------- */
 
+/* The last job may still be on its way out of complete_remote(). */
+static void
+leave_pool(const struct sti_aio *aio)
+{
+    while (__atomic_load_n(&aio->n_on_pool, __ATOMIC_ACQUIRE) > 0)
+        (void)sched_yield();
+}
+
+static int
+open_fault(struct sti_aio *aio, struct sti_fault *fault, stk_error *err)
+{
+    aio->method = ((const struct sti_fault_head *)(const void *)fault)->method;
+    aio->method_state = fault;
+    return aio->method->open(aio, err);
+}
+
 static int
 open_method(struct sti_aio *aio, const char *name, stk_error *err)
 {
@@ -411,7 +448,7 @@ open_method(struct sti_aio *aio, const char *name, stk_error *err)
     if (is_auto || strcmp(name, "uring") == 0) {
 #ifdef STI_HAVE_URING
         aio->method = &sti_aio_uring_method;
-        int rc = aio->method->open(aio, err);
+        int rc = aio->method->open(aio, is_auto ? NULL : err);
         if (rc == 0 || !is_auto)
             return rc;
 #else
@@ -455,14 +492,19 @@ sti_aio_open(struct sti_aio **ret_aio, const struct sti_aio_opts *opts, stk_erro
         (void)sti_error_set(err, rc, "no event descriptor: %s", sti_error_text(rc));
         goto err_lock;
     }
-    rc = open_method(aio, opts->method, err);
+    if (opts->fault && opts->method && strcmp(opts->method, "fault") == 0)
+        rc = open_fault(aio, opts->fault, err);
+    else
+        rc = open_method(aio, opts->method, err);
     if (rc < 0)
         goto err_event;
+    aio->stats = (struct sti_aio_stats){.reads = 0}; /* not the method's own trials */
     aio->shape = opts->shape;
     *ret_aio = aio;
     return 0;
 
 err_event:
+    leave_pool(aio);            /* a ring may have broken in its trial, which the pool then ended */
     (void)close(aio->event_fd); /* nothing was written to it */
 err_lock:
     sti_mutex_fini(&aio->lock);
@@ -482,9 +524,7 @@ sti_aio_close(struct sti_aio *aio)
         return;
     while (aio->n_pending > 0)
         (void)sti_aio_wait(aio, UINT64_MAX);
-    /* The last job may still be on its way out of complete_remote(). */
-    while (__atomic_load_n(&aio->n_on_pool, __ATOMIC_ACQUIRE) > 0)
-        (void)sched_yield();
+    leave_pool(aio);
     aio->method->close(aio);
     (void)close(aio->event_fd); /* an event descriptor has nothing to lose */
     sti_shape_free(aio->shape);

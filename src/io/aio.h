@@ -20,6 +20,7 @@
 
 struct sti_aio;
 struct sti_aio_op;
+struct sti_fault;
 struct sti_shape;
 struct statx;
 
@@ -86,11 +87,13 @@ struct sti_aio_op {
 };
 
 /*
- * method          "auto", "uring", "sync"; NULL: auto.
- * pool            borrowed; blocking calls (sync) run on its I/O lane, work on work_lane.
+ * method          "auto", "uring", "sync"; NULL: auto. With a fault also "fault".
+ * pool            borrowed; blocking calls (sync) run on its I/O lane, work on work_lane. With
+ *                 the fault method it may be NULL: work then runs on the owner's thread.
  * queue_depth     operations given to the kernel or the pool at a time; more wait in line.
  * max_open_files  READ_FILE operations under way at a time.
  * shape           NULL, or emulated storage for operations with is_shaped (taken).
+ * fault           NULL, or a test's file system (borrowed; one aio at a time).
  */
 struct sti_aio_opts {
     const char *method;
@@ -98,6 +101,7 @@ struct sti_aio_opts {
     uint32_t queue_depth;
     uint32_t max_open_files;
     struct sti_shape *shape;
+    struct sti_fault *fault;
 };
 
 /* Errors: -EINVAL unknown method, -ENOSYS no uring here, -ENOMEM, -EMFILE. err says why. */
@@ -125,6 +129,10 @@ sti_aio_flush(struct sti_aio *aio);
  */
 uint32_t
 sti_aio_wait(struct sti_aio *aio, uint64_t timeout_ns);
+
+/* Completes everything that only an emulated device holds back. Owner only. */
+void
+sti_aio_hurry(struct sti_aio *aio);
 
 /* Makes a wait of the owner return soon, now or the next one. Any thread. */
 void

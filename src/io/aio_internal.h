@@ -17,16 +17,39 @@ struct sti_aio_queue {
 /*
  * A method. open and close are called by the owner; start gives one operation to the method,
  * which may hold it until flush; wait blocks until the event descriptor is written, an
- * operation has completed or the timeout is over. A completed operation is handed to
+ * operation has completed or the timeout is over. submitted (or NULL) is told of each operation
+ * as soon as it is submitted. A completed operation is handed to
  * sti_aio_complete() on the owner's thread or to sti_aio_complete_remote() on any other.
  */
 struct sti_aio_method {
     const char *name;
     int (*open)(struct sti_aio *aio, stk_error *err);
     void (*close)(struct sti_aio *aio);
+    void (*submitted)(struct sti_aio *aio, struct sti_aio_op *op);
     void (*start)(struct sti_aio *aio, struct sti_aio_op *op);
     void (*flush)(struct sti_aio *aio);
     void (*wait)(struct sti_aio *aio, uint64_t timeout_ns);
+};
+
+/*
+ * While many operations are under way the owner does not wake for each: it waits for a part of
+ * them, a fraction of a millisecond at most. Wake-ups are what slow storage costs otherwise.
+ */
+#define STI_AIO_WAIT_PART 4u
+#define STI_AIO_WAIT_MOST 64u
+#define STI_AIO_WAIT_NS UINT64_C(500000)
+
+/* How many of n completions to come are worth waiting for. */
+static inline uint32_t
+sti_aio_wait_part(uint32_t n)
+{
+    n /= STI_AIO_WAIT_PART;
+    return n < 1 ? 1 : n > STI_AIO_WAIT_MOST ? STI_AIO_WAIT_MOST : n;
+}
+
+/* What a struct sti_fault begins with, so that only tests are linked with the fault method. */
+struct sti_fault_head {
+    const struct sti_aio_method *method;
 };
 
 struct sti_aio {
@@ -43,9 +66,10 @@ struct sti_aio {
     struct sti_aio_queue ready;
     struct sti_aio_op **delayed; /* a heap by due_ns, queue_depth entries */
     uint32_t n_delayed;
-    uint32_t n_under_way;                  /* given to the method or delayed */
-    uint32_t n_files;                      /* READ_FILE among them */
-    uint32_t n_pending;                    /* all that is not done */
+    uint32_t n_under_way; /* given to the method or delayed */
+    uint32_t n_files;     /* READ_FILE among them */
+    uint32_t n_pending;   /* all that is not done */
+    bool is_batching;     /* the pool wakes the owner for several completions at a time */
     struct sti_job *pool_first[STI_LANES]; /* jobs gathered for the next flush */
     struct sti_job **pool_last[STI_LANES];
     uint32_t n_pool[STI_LANES];
@@ -53,6 +77,7 @@ struct sti_aio {
     /* Shared with the pool. */
     struct sti_mutex lock;
     struct sti_aio_queue remote STI_GUARDED_BY(&lock);
+    uint32_t wake_at STI_GUARDED_BY(&lock); /* so many in remote end the owner's sleep */
     uint32_t n_on_pool; /* atomic: jobs that have not left this aio for good; pairs in close */
     int event_fd;
     int is_waiting; /* atomic: the owner sleeps or is about to; pairs in sti_aio_wake() */
@@ -76,6 +101,10 @@ sti_aio_complete(struct sti_aio *aio, struct sti_aio_op *op);
 /* Runs the operation's system calls on the pool, with its work; owner's thread. */
 void
 sti_aio_start_on_pool(struct sti_aio *aio, struct sti_aio_op *op);
+
+/* Sleeps until the event descriptor is written or the timeout is over; owner's thread. */
+void
+sti_aio_wait_event(struct sti_aio *aio, uint64_t timeout_ns);
 
 /* Adds to a statistic that other threads read. */
 void

@@ -116,7 +116,8 @@ execute(struct sti_aio_op *op)
     case STI_AIO_OPEN:
         return result_of(openat(op->dir_fd, op->path, (int)op->open_flags | O_CLOEXEC, op->mode));
     case STI_AIO_CLOSE:
-        return result_of(close(op->fd));
+        /* EINTR: Linux has closed it all the same. */
+        return close(op->fd) < 0 && errno != EINTR ? -errno : 0;
     case STI_AIO_READ:
         return read_at(op->fd, op->bytes, op->n_bytes, op->offset);
     case STI_AIO_WRITE:
@@ -172,8 +173,8 @@ sync_flush(struct sti_aio *aio)
     (void)aio; /* aio.c hands the gathered jobs to the pool */
 }
 
-static void
-sync_wait(struct sti_aio *aio, uint64_t timeout_ns)
+void
+sti_aio_wait_event(struct sti_aio *aio, uint64_t timeout_ns)
 {
     struct pollfd poll_fd = {.fd = aio->event_fd, .events = POLLIN};
     struct timespec timeout = {.tv_sec = (time_t)(timeout_ns / STI_NS_PER_S),
@@ -195,5 +196,5 @@ const struct sti_aio_method sti_aio_sync_method = {
     .close = sync_close,
     .start = sti_aio_start_on_pool,
     .flush = sync_flush,
-    .wait = sync_wait,
+    .wait = sti_aio_wait_event,
 };

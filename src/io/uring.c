@@ -3,12 +3,17 @@
  * The uring method. A small file is a chain of three entries on a slot of the ring's own file
  * table: open LINK read HARDLINK close. The hard link lets the close run after a short read,
  * which a plain link would cancel and so leak the slot; a failed open cancels the other two. The
- * slot is free again when all three have completed.
+ * slot is free again when the close has completed. A successful open says nothing where the
+ * kernel can be told so; how many completions a failed chain then gives is tried at open.
  *
  * One thread, the owner, makes the ring, submits and reaps (SINGLE_ISSUER, with completions
  * deferred to its waits where the kernel knows that). A read of the event descriptor is always
  * under way, so that a wake ends the wait. What io_uring has no entry for, or only a blocking
  * one, goes to the pool like in the sync method.
+ *
+ * A ring that stops taking entries (a sandbox entered after open, for one) is broken for good:
+ * what it did not take is done on the pool, like all that follows. What it did take stays under
+ * way until the kernel says that it is over, since its memory is the kernel's until then.
  *
  * Invariant: an operation under way has n_pending completions to come, and its user data names
  * it and the part it is.
@@ -27,26 +32,29 @@
 
 enum part { PART_MAIN, PART_OPEN, PART_CLOSE, PARTS_MASK = 7 };
 
+#define NOT_TAKEN INT32_MIN /* the result of an entry that the kernel did not take */
+#define POLL_NS UINT64_C(1000000)
+
 struct uring {
     struct io_uring ring;
+    uint32_t n_expected;  /* completions to come, the event's not counted */
+    bool is_open_silent;  /* a successful open gives no completion */
+    uint32_t n_of_failed; /* completions of a chain whose open failed */
     uint64_t event_count; /* the event descriptor is read into this */
     bool is_event_armed;
+    bool is_broken; /* the kernel takes no more entries: new operations go to the pool */
+    const struct sti_aio_op *half_taken; /* its open was taken, its read was not */
     uint32_t n_free_slots;
     uint32_t free_slots[];
 };
 
 static struct io_uring_sqe *
-get_sqe(struct sti_aio *aio, struct uring *uring)
+get_sqe(struct uring *uring)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
 
-    /* The queue holds a chain for every operation that may be under way, so one submit makes
-     * room even if the kernel took only a part. */
-    while (!sqe) {
-        sti_aio_count(&aio->stats.submit_calls, 1);
-        (void)io_uring_submit(&uring->ring); /* what it did not take stays queued */
-        sqe = io_uring_get_sqe(&uring->ring);
-    }
+    /* uring_open() has seen that a chain for every operation under way and the event fit. */
+    assert(sqe);
     return sqe;
 }
 
@@ -57,23 +65,26 @@ set_data(struct io_uring_sqe *sqe, struct sti_aio_op *op, enum part part)
 }
 
 static void
-start_read_file(struct sti_aio *aio, struct uring *uring, struct sti_aio_op *op)
+start_read_file(struct uring *uring, struct sti_aio_op *op)
 {
-    struct io_uring_sqe *sqe = get_sqe(aio, uring);
+    struct io_uring_sqe *sqe = get_sqe(uring);
 
     op->slot = uring->free_slots[--uring->n_free_slots];
-    op->n_pending = 3;
+    op->n_pending = uring->is_open_silent ? 2 : 3;
     op->open_result = 0;
+    uring->n_expected += op->n_pending;
     /* Without O_CLOEXEC: a slot of the ring is no descriptor, and the kernel refuses the flag. */
     io_uring_prep_openat_direct(sqe, op->dir_fd, op->path, O_RDONLY | (int)op->open_flags, 0,
                                 op->slot);
     sqe->flags |= IOSQE_IO_LINK;
+    if (uring->is_open_silent)
+        sqe->flags |= IOSQE_CQE_SKIP_SUCCESS;
     set_data(sqe, op, PART_OPEN);
-    sqe = get_sqe(aio, uring);
+    sqe = get_sqe(uring);
     io_uring_prep_read(sqe, (int)op->slot, op->bytes, op->n_bytes, op->offset);
     sqe->flags |= IOSQE_FIXED_FILE | IOSQE_IO_HARDLINK;
     set_data(sqe, op, PART_MAIN);
-    sqe = get_sqe(aio, uring);
+    sqe = get_sqe(uring);
     io_uring_prep_close_direct(sqe, op->slot);
     set_data(sqe, op, PART_CLOSE);
 }
@@ -124,16 +135,21 @@ uring_start(struct sti_aio *aio, struct sti_aio_op *op)
 {
     struct uring *uring = aio->method_state;
 
+    if (uring->is_broken) {
+        sti_aio_start_on_pool(aio, op);
+        return;
+    }
     if (op->kind == STI_AIO_READ_FILE) {
-        start_read_file(aio, uring, op);
+        start_read_file(uring, op);
         return;
     }
     if (!has_entry(op->kind)) {
         sti_aio_start_on_pool(aio, op);
         return;
     }
-    struct io_uring_sqe *sqe = get_sqe(aio, uring);
+    struct io_uring_sqe *sqe = get_sqe(uring);
     op->n_pending = 1;
+    uring->n_expected++;
     bool is_prepared = prepare(sqe, op);
     assert(is_prepared);
     (void)is_prepared;
@@ -141,37 +157,49 @@ uring_start(struct sti_aio *aio, struct sti_aio_op *op)
 }
 
 static void
-arm_event(struct sti_aio *aio, struct uring *uring)
+arm_event(const struct sti_aio *aio, struct uring *uring)
 {
-    if (uring->is_event_armed)
+    if (uring->is_event_armed || uring->is_broken)
         return;
-    struct io_uring_sqe *sqe = get_sqe(aio, uring);
+    struct io_uring_sqe *sqe = get_sqe(uring);
     io_uring_prep_read(sqe, aio->event_fd, &uring->event_count, sizeof(uring->event_count), 0);
     io_uring_sqe_set_data64(sqe, 0);
     uring->is_event_armed = true;
 }
 
-static void
-take_completion(struct sti_aio *aio, struct uring *uring, const struct io_uring_cqe *cqe)
+static struct sti_aio_op *
+op_of(uint64_t data)
 {
-    uint64_t data = cqe->user_data;
+    return (struct sti_aio_op *)(uintptr_t)(data & ~(uint64_t)PARTS_MASK);
+}
+
+static void
+take_result(struct sti_aio *aio, struct uring *uring, uint64_t data, int32_t result)
+{
+    struct sti_aio_op *op = op_of(data);
 
     if (data == 0) {
         uring->is_event_armed = false;
         return;
     }
-    struct sti_aio_op *op = (struct sti_aio_op *)(uintptr_t)(data & ~(uint64_t)PARTS_MASK);
     switch ((enum part)(data & PARTS_MASK)) {
     case PART_MAIN:
-        op->result = cqe->res;
+        op->result = result;
         break;
     case PART_OPEN:
-        op->open_result = cqe->res;
+        if (op == uring->half_taken)
+            return; /* it failed, but the pool has the operation by now, or had it */
+        op->open_result = result;
+        if (uring->is_open_silent) { /* it failed, which changes what comes */
+            uring->n_expected += uring->n_of_failed - op->n_pending;
+            op->n_pending = uring->n_of_failed;
+        }
         break;
     case PART_CLOSE:
     case PARTS_MASK:
         break; /* a close that follows a failed open is cancelled; others cannot fail */
     }
+    uring->n_expected--;
     if (--op->n_pending > 0)
         return;
     if (op->kind == STI_AIO_READ_FILE) {
@@ -179,7 +207,9 @@ take_completion(struct sti_aio *aio, struct uring *uring, const struct io_uring_
             op->result = op->open_result;
         uring->free_slots[uring->n_free_slots++] = op->slot;
     }
-    if (op->result == -EINTR) { /* a signal to an io-wq thread: nothing was read */
+    /* -EINTR: a signal to an io-wq thread; nothing was done. The kinds that have entries may
+     * also be begun anew where a part was not taken. */
+    if (op->result == -EINTR || op->result == NOT_TAKEN) {
         op->result = 0;
         uring_start(aio, op);
         return;
@@ -196,10 +226,47 @@ reap(struct sti_aio *aio, struct uring *uring)
 
     io_uring_for_each_cqe(&uring->ring, head, cqe)
     {
-        take_completion(aio, uring, cqe);
+        take_result(aio, uring, cqe->user_data, cqe->res);
         n++;
     }
     io_uring_cq_advance(&uring->ring, n);
+}
+
+/* Takes back the entries that the kernel has not taken; what they were for starts anew. */
+static void
+break_ring(struct sti_aio *aio, struct uring *uring)
+{
+    struct io_uring_sq *sq = &uring->ring.sq;
+    const struct sti_aio_op *opened = NULL;
+    unsigned n = io_uring_sq_ready(&uring->ring);
+    unsigned first = sq->sqe_tail - n;
+
+    uring->is_broken = true;
+    sq->sqe_tail = first;
+    sq->sqe_head = first;
+    io_uring_smp_store_release(sq->ktail, first);
+    for (unsigned at = 0; at < n; at++) {
+        uint64_t data = sq->sqes[(first + at) & sq->ring_mask].user_data;
+        enum part part = (enum part)(data & PARTS_MASK);
+
+        if (part == PART_OPEN && uring->is_open_silent) {
+            opened = op_of(data); /* no completion is counted for it */
+            continue;
+        }
+        if (part == PART_MAIN && data != 0 && uring->is_open_silent &&
+            op_of(data)->kind == STI_AIO_READ_FILE && op_of(data) != opened)
+            uring->half_taken = op_of(data);
+        take_result(aio, uring, data, NOT_TAKEN);
+    }
+}
+
+/* Looks at what a submit or wait returned. -EAGAIN, -EBUSY: the kernel is short of memory for
+ * now; what it did not take goes next time. */
+static void
+check_submit(struct sti_aio *aio, struct uring *uring, int rc)
+{
+    if (rc < 0 && rc != -ETIME && rc != -EINTR && rc != -EAGAIN && rc != -EBUSY)
+        break_ring(aio, uring);
 }
 
 static void
@@ -210,26 +277,40 @@ uring_flush(struct sti_aio *aio)
     if (io_uring_sq_ready(&uring->ring) == 0)
         return;
     sti_aio_count(&aio->stats.submit_calls, 1);
-    (void)io_uring_submit(&uring->ring); /* what it did not take goes with the next wait */
+    check_submit(aio, uring, io_uring_submit(&uring->ring));
+}
+
+static void
+wait_on_ring(struct sti_aio *aio, struct uring *uring, uint64_t timeout_ns)
+{
+    uint32_t n_wanted = sti_aio_wait_part(uring->n_expected);
+    struct io_uring_cqe *cqe = NULL;
+
+    if (n_wanted > 1 && timeout_ns > STI_AIO_WAIT_NS)
+        timeout_ns = STI_AIO_WAIT_NS;
+    struct __kernel_timespec timeout = {.tv_sec = (int64_t)(timeout_ns / STI_NS_PER_S),
+                                        .tv_nsec = (long long)(timeout_ns % STI_NS_PER_S)};
+    sti_aio_count(&aio->stats.submit_calls, io_uring_sq_ready(&uring->ring) > 0 ? 1 : 0);
+    int rc = io_uring_submit_and_wait_timeout(&uring->ring, &cqe, n_wanted,
+                                              timeout_ns == UINT64_MAX ? NULL : &timeout, NULL);
+    check_submit(aio, uring, rc);
+    if (rc == -EAGAIN || rc == -EBUSY)
+        sti_aio_wait_event(aio, timeout_ns < POLL_NS ? timeout_ns : POLL_NS);
 }
 
 static void
 uring_wait(struct sti_aio *aio, uint64_t timeout_ns)
 {
     struct uring *uring = aio->method_state;
-    struct __kernel_timespec timeout = {.tv_sec = (int64_t)(timeout_ns / STI_NS_PER_S),
-                                        .tv_nsec = (long long)(timeout_ns % STI_NS_PER_S)};
-    struct io_uring_cqe *cqe = NULL;
+    bool is_kernel_busy = uring->n_expected > 0;
 
     arm_event(aio, uring);
-    if (io_uring_cq_ready(&uring->ring) == 0) {
-        sti_aio_count(&aio->stats.submit_calls, io_uring_sq_ready(&uring->ring) > 0 ? 1 : 0);
-        (void)io_uring_submit_and_wait_timeout(&uring->ring, &cqe, 1,
-                                               timeout_ns == UINT64_MAX ? NULL : &timeout, NULL);
-        /* -ETIME, -EINTR, -EAGAIN, -EBUSY: the queue of completions says all there is. */
-    } else {
+    if (uring->is_broken) /* sleeps as sync does, but looks whether the kernel is done */
+        sti_aio_wait_event(aio, is_kernel_busy && timeout_ns > POLL_NS ? POLL_NS : timeout_ns);
+    else if (io_uring_cq_ready(&uring->ring) == 0)
+        wait_on_ring(aio, uring, timeout_ns);
+    else
         uring_flush(aio);
-    }
     reap(aio, uring);
 }
 
@@ -294,6 +375,41 @@ try_chain(struct sti_aio *aio)
     return sti_aio_run(aio, &op);
 }
 
+/*
+ * Has opens complete in silence where the kernel can (5.17), once it is known how many
+ * completions a chain gives whose silent open fails: one, or one for each part.
+ */
+static int
+try_silence(struct uring *uring)
+{
+    char byte = 0;
+    struct sti_aio_op op = {.kind = STI_AIO_READ_FILE,
+                            .dir_fd = AT_FDCWD,
+                            .path = "/dev/null/none",
+                            .bytes = &byte,
+                            .n_bytes = 1};
+    struct io_uring_cqe *cqe;
+    uint32_t n = 0;
+
+    if (!(uring->ring.features & IORING_FEAT_CQE_SKIP))
+        return 0;
+    uring->is_open_silent = true;
+    start_read_file(uring, &op);
+    int rc = io_uring_submit_and_wait(&uring->ring, 1);
+    /* What comes with it is there when the submission that failed it returns. */
+    while (rc >= 0 && io_uring_peek_cqe(&uring->ring, &cqe) == 0) {
+        n += io_uring_cqe_get_data64(cqe) != 0 ? 1 : 0;
+        uring->is_event_armed = uring->is_event_armed && io_uring_cqe_get_data64(cqe) != 0;
+        io_uring_cqe_seen(&uring->ring, cqe);
+    }
+    uring->free_slots[uring->n_free_slots++] = op.slot;
+    uring->n_expected = 0;
+    uring->n_of_failed = n;
+    if (n != 1 && n != 3)
+        uring->is_open_silent = false;
+    return rc < 0 ? rc : 0;
+}
+
 static const char *
 hint(int rc)
 {
@@ -305,6 +421,8 @@ hint(int rc)
     case -EMFILE:
     case -ENFILE:
         return "too few descriptors; raise RLIMIT_NOFILE";
+    case -E2BIG:
+        return "queue_depth is beyond what the kernel's rings hold";
     case -ENOMEM:
         return "too little memory may be locked; raise RLIMIT_MEMLOCK";
     default:
@@ -325,11 +443,19 @@ uring_open(struct sti_aio *aio, stk_error *err)
     rc = init_ring(&uring->ring, n_entries);
     if (rc < 0)
         goto err_free;
+    if (uring->ring.sq.ring_entries < n_entries) {
+        rc = -E2BIG;
+        goto err_ring;
+    }
     aio->method_state = uring;
     rc = register_slots(aio, uring);
     if (rc < 0)
         goto err_ring;
     rc = try_chain(aio);
+    if (uring->is_broken)
+        rc = -EPERM; /* it was the pool that did it */
+    if (rc == 0)
+        rc = try_silence(uring);
     if (rc < 0)
         goto err_ring;
     return 0;

@@ -174,7 +174,12 @@ sti_loader_release(struct sti_loader *loader, stk_batch *batch)
         return -EINVAL;
     sti_staging_return(sti_fetcher_staging(loader->fetcher), batch->handle);
     loader->n_out--;
-    *batch = (stk_batch){0};
+    batch->handle = NULL;
+    batch->samples = NULL;
+    batch->labels = NULL;
+    batch->data = NULL;
+    batch->items = NULL;
+    batch->n_bytes = NULL;
     return 0;
 }
 

@@ -62,9 +62,9 @@ get32(const char *bytes, size_t at)
 }
 
 void
-sti_loader_state_encode(const struct sti_loader_state *state, void *buffer)
+sti_loader_state_encode(const struct sti_loader_state *state, void *ret_bytes)
 {
-    char *bytes = buffer;
+    char *bytes = ret_bytes;
 
     memcpy(bytes, magic, sizeof(magic));
     put32(bytes, 8, VERSION);
@@ -80,10 +80,10 @@ sti_loader_state_encode(const struct sti_loader_state *state, void *buffer)
 }
 
 int
-sti_loader_state_decode(struct sti_loader_state *ret_state, const void *buffer, size_t n_bytes,
+sti_loader_state_decode(struct sti_loader_state *ret_state, const void *saved, size_t n_bytes,
                         stk_error *err)
 {
-    const char *bytes = buffer;
+    const char *bytes = saved;
 
     if (n_bytes < 12 || memcmp(bytes, magic, sizeof(magic)) != 0)
         return sti_error_set(err, STK_E_CORRUPT, "this is not the state of a loader");

@@ -23,11 +23,11 @@ struct sti_loader_state {
 
 /* Writes STI_LOADER_STATE_BYTES. */
 void
-sti_loader_state_encode(const struct sti_loader_state *state, void *bytes);
+sti_loader_state_encode(const struct sti_loader_state *state, void *ret_bytes);
 
 /* Errors: STK_E_CORRUPT (err says what), STK_E_VERSION. */
 int
-sti_loader_state_decode(struct sti_loader_state *ret_state, const void *bytes, size_t n_bytes,
+sti_loader_state_decode(struct sti_loader_state *ret_state, const void *saved, size_t n_bytes,
                         stk_error *err);
 
 #endif

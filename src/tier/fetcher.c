@@ -70,14 +70,22 @@ account_item(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t it
     record->bytes += n_bytes;
     record->tier_samples[tier]++;
     record->tier_bytes[tier] += n_bytes;
-    if (tier == STK_TIER_ORIGIN)
-        record->origin_bytes += n_bytes;
     if (fetcher->opts.item_bytes > 0) {
         fetcher->raw_bytes += n_bytes;
     } else {
         record->raw_bytes += n_bytes;
         fetcher->staged_bytes += n_bytes;
     }
+}
+
+/* Where a sample that is in memory or on its way came from: a neighbour that was read along is
+ * the origin's at its first use. */
+static enum stk_tier
+source_of(const struct sti_fetcher *fetcher, uint64_t sample)
+{
+    if (fetcher->group > 1 && !sti_bitset_has(&fetcher->seen_in_run, sample))
+        return STK_TIER_ORIGIN;
+    return STK_TIER_RAM;
 }
 
 bool
@@ -94,7 +102,7 @@ sti_fetcher_take(struct sti_fetcher *fetcher, struct sti_record *record, uint32_
     case STI_SAMPLE_PRESENT:
         if (entry->pins == STI_CATALOG_PINS_MAX)
             return false;
-        account_item(fetcher, record, item, sample, STK_TIER_RAM);
+        account_item(fetcher, record, item, sample, source_of(fetcher, sample));
         sti_fetcher_pin(fetcher, sample, entry);
         sti_fetcher_arrive(fetcher, record, item, sample, entry);
         return true;
@@ -107,7 +115,7 @@ sti_fetcher_take(struct sti_fetcher *fetcher, struct sti_record *record, uint32_
         fetcher->waiters[waiter].next = entry->key;
         entry->key = waiter;
         entry->pins++;
-        account_item(fetcher, record, item, sample, STK_TIER_RAM);
+        account_item(fetcher, record, item, sample, source_of(fetcher, sample));
         return true;
     case STI_SAMPLE_BAD:
         record->samples[item] = sample;
@@ -303,6 +311,7 @@ obey(struct sti_fetcher *fetcher)
     if (command == STI_COMMAND_STOP) {
         fetcher->is_stopped = true;
         sti_fetcher_submit_growing(fetcher);
+        sti_aio_hurry(fetcher->opts.aio); /* a close does not wait for an emulated device */
     }
     if (fetcher->n_decoding > 0 || (command == STI_COMMAND_STOP && fetcher->n_reading > 0))
         return true;
@@ -375,7 +384,8 @@ size_store(struct sti_fetcher *fetcher)
     uint64_t limit =
         is_raw ? fetcher->opts.staging_bytes
                : larger(smaller(fetcher->opts.staging_bytes / 2, RAW_LIMIT_BYTES), 2 * max_bytes);
-    uint64_t capacity_bytes = fetcher->opts.ram_bytes + limit;
+    uint64_t capacity_bytes =
+        smaller(fetcher->opts.ram_bytes + limit, sti_dataset_bytes(dataset) + UINT64_C(1));
 
     if (uniform_bytes > 0) /* what is left over a whole sample holds nothing */
         capacity_bytes -= capacity_bytes % uniform_bytes;

@@ -37,9 +37,9 @@ struct sti_fetcher_opts {
     uint64_t ram_bytes;
     uint64_t staging_bytes;
     uint64_t staging_least_bytes; /* two of the largest batches */
-    uint32_t n_records;   /* batches staged or borrowed at a time */
-    uint64_t item_bytes;  /* FIXED; 0: RAW */
-    stk_decode_fn decode; /* NULL: copy */
+    uint32_t n_records;           /* batches staged or borrowed at a time */
+    uint64_t item_bytes;          /* FIXED; 0: RAW */
+    stk_decode_fn decode;         /* NULL: copy */
     void *decode_context;
     uint32_t queue_depth;
     bool is_buffered;

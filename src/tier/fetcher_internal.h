@@ -20,7 +20,7 @@
 /* Samples from this size on are read in place, smaller ones through a bounce buffer and a copy:
  * alignment would cost them more memory than the copy costs time. */
 #define STI_IN_PLACE_BYTES (UINT64_C(32) << 10)
-#define STI_READ_PIECES 64
+#define STI_READ_PIECES 256
 
 /* Nodes of waiting lists, by index. */
 #define STI_NO_WAITER UINT32_MAX
@@ -85,6 +85,7 @@ struct sti_fetcher {
     struct sti_read *growing; /* not submitted yet: what follows in the file may join */
     struct sti_arena bounce_arena;
     uint64_t bounce_bytes;
+    uint32_t group; /* samples read together as neighbours in the file; 1: none */
     uint32_t n_reading;
 
     struct sti_waiter *waiters;

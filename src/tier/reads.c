@@ -3,7 +3,9 @@
  * Bringing samples in. A large sample is read in place: its block of the store is aligned and
  * padded so that a direct read lands in it, and the padding is given back when the read is done.
  * A small one is read into a bounce buffer and copied to its packed place. Small samples that
- * follow each other in the stream and in one file are read together.
+ * follow each other in the stream and in one file are read together; where the store holds the
+ * whole file and every epoch reads all of it, neighbours in the file are, whatever the order:
+ * the origin gives the same bytes in far fewer reads.
  *
  * A read that fails is tried again; one of several samples that still fails is tried sample by
  * sample, so that one bad block spoils one sample. Invariant: an entry is READING exactly while
@@ -16,7 +18,28 @@
 #include "tier/fetcher_internal.h"
 
 #define WAITERS_MIN 4096u
+#define NODES_PER_READ 64u
 #define BOUNCE_BUDGET_BYTES (UINT64_C(32) << 20)
+
+/* How many neighbours are read together: all must be wanted and there must be room for all. */
+static uint32_t
+group_size(const struct sti_fetcher *fetcher)
+{
+    const struct sti_fetcher_opts *opts = &fetcher->opts;
+    uint64_t length = sti_dataset_uniform_bytes(opts->dataset);
+    bool is_all_kept = opts->policy != STK_POLICY_NONE &&
+                       sti_store_capacity_bytes(fetcher->store) >= sti_dataset_bytes(opts->dataset);
+    bool is_all_read =
+        opts->order.world == 1 && !opts->order.replacement && opts->order.kind != STK_ORDER_LIST &&
+        opts->order.num_samples == opts->order.n && (!opts->drop_last || opts->epochs != 1);
+
+    if (!fetcher->origin.is_one_file || !is_all_kept || !is_all_read || length == 0 ||
+        opts->order.n > STI_CATALOG_TABLE_MAX || length >= STI_IN_PLACE_BYTES ||
+        length * sti_dataset_count(opts->dataset) != sti_dataset_bytes(opts->dataset))
+        return 1;
+    uint64_t n = (fetcher->bounce_bytes - sti_origin_padding_bytes(&fetcher->origin)) / length;
+    return (uint32_t)(n > STI_READ_PIECES ? STI_READ_PIECES : n < 1 ? 1 : n);
+}
 
 int
 sti_fetcher_reads_init(struct sti_fetcher *fetcher)
@@ -31,7 +54,8 @@ sti_fetcher_reads_init(struct sti_fetcher *fetcher)
     if (bounce_bytes < least)
         bounce_bytes = least;
     fetcher->bounce_bytes = (bounce_bytes + align - 1) / align * align;
-    fetcher->n_waiters = n * STI_READ_PIECES + WAITERS_MIN;
+    fetcher->n_waiters = n * NODES_PER_READ + WAITERS_MIN;
+    fetcher->group = group_size(fetcher);
     fetcher->redo = STI_NO_WAITER;
     fetcher->reads = sti_mem_new(n, sizeof(struct sti_read));
     fetcher->waiters = sti_mem_new(fetcher->n_waiters, sizeof(struct sti_waiter));
@@ -302,6 +326,68 @@ give_back_read(struct sti_fetcher *fetcher, struct sti_read *read)
     fetcher->n_reading--;
 }
 
+/* Begins to read an absent sample as the next piece of a read; NULL when something is short. */
+static struct sti_entry *
+add_piece(struct sti_fetcher *fetcher, struct sti_read *read, uint64_t sample,
+          const struct sti_extent *extent)
+{
+    uint64_t address = sti_fetcher_make_room(fetcher, extent->length, read->is_in_place);
+
+    if (address == STI_STORE_NONE)
+        return NULL;
+    struct sti_entry *entry = sti_catalog_need(fetcher->catalog, sample);
+    if (!entry) {
+        sti_store_put(fetcher->store, address, extent->length);
+        return NULL;
+    }
+    read->pieces[read->n_pieces++] = (struct sti_piece){
+        .sample = sample, .address = address, .offset = extent->offset, .length = extent->length};
+    entry->address = address;
+    entry->state = STI_SAMPLE_READING;
+    entry->kept = STI_KEPT_NOT;
+    entry->pins = 0;
+    entry->key = STI_NO_WAITER;
+    return entry;
+}
+
+/* Adds the absent neighbours from first to end (not included); returns their bytes. Stops at
+ * the first that is not absent: what a read covers has no gap. */
+static uint64_t
+add_neighbours(struct sti_fetcher *fetcher, struct sti_read *read, uint64_t first, uint64_t end)
+{
+    uint64_t n_bytes = 0;
+
+    for (uint64_t sample = first; sample < end; sample++) {
+        const struct sti_entry *entry = sti_catalog_find(fetcher->catalog, sample);
+        struct sti_extent extent;
+
+        if ((entry && entry->state != STI_SAMPLE_ABSENT) ||
+            sti_dataset_extent(fetcher->opts.dataset, sample, &extent) < 0 ||
+            !add_piece(fetcher, read, sample, &extent))
+            break;
+        n_bytes += extent.length;
+    }
+    return n_bytes;
+}
+
+/* The first of the neighbours before a sample, back to the start of its group, that are absent
+ * without a gap. */
+static uint64_t
+first_neighbour(struct sti_fetcher *fetcher, uint64_t sample)
+{
+    uint64_t first = sample - sample % fetcher->group;
+    uint64_t at = sample;
+
+    while (at > first) {
+        const struct sti_entry *entry = sti_catalog_find(fetcher->catalog, at - 1);
+
+        if (entry && entry->state != STI_SAMPLE_ABSENT)
+            break;
+        at--;
+    }
+    return at;
+}
+
 bool
 sti_fetcher_read(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
                  uint64_t sample)
@@ -316,28 +402,32 @@ sti_fetcher_read(struct sti_fetcher *fetcher, struct sti_record *record, uint32_
     struct sti_read *read = find_read(fetcher, &extent);
     if (!read)
         return false;
-    uint64_t address = sti_fetcher_make_room(fetcher, extent.length, read->is_in_place);
-    uint32_t waiter =
-        address != STI_STORE_NONE ? sti_fetcher_new_waiter(fetcher, record, item) : STI_NO_WAITER;
-    struct sti_entry *entry =
-        waiter != STI_NO_WAITER ? sti_catalog_need(fetcher->catalog, sample) : NULL;
-    if (!entry) {
-        if (waiter != STI_NO_WAITER)
-            sti_fetcher_free_waiter(fetcher, waiter);
-        if (address != STI_STORE_NONE)
-            sti_store_put(fetcher->store, address, extent.length);
+    uint32_t waiter = sti_fetcher_new_waiter(fetcher, record, item);
+    if (waiter == STI_NO_WAITER) {
         give_back_read(fetcher, read);
         return false;
     }
-    read->pieces[read->n_pieces++] = (struct sti_piece){
-        .sample = sample, .address = address, .offset = extent.offset, .length = extent.length};
-    entry->address = address;
-    entry->state = STI_SAMPLE_READING;
-    entry->kept = STI_KEPT_NOT;
+    /* With room for everything, nothing below can be short of it. */
+    if (fetcher->group > 1)
+        record->origin_bytes +=
+            add_neighbours(fetcher, read, first_neighbour(fetcher, sample), sample);
+    struct sti_entry *entry = add_piece(fetcher, read, sample, &extent);
+    if (!entry) {
+        sti_fetcher_free_waiter(fetcher, waiter);
+        give_back_read(fetcher, read);
+        return false;
+    }
     entry->pins = 1;
     entry->key = waiter;
+    record->origin_bytes += extent.length;
+    if (fetcher->group > 1) {
+        uint64_t end = sample - sample % fetcher->group + fetcher->group;
+        uint64_t n = sti_dataset_count(fetcher->opts.dataset);
+
+        record->origin_bytes += add_neighbours(fetcher, read, sample + 1, end < n ? end : n);
+    }
     fetcher->growing = read;
-    if (read->is_in_place || !fetcher->origin.is_one_file)
+    if (read->is_in_place || !fetcher->origin.is_one_file || fetcher->group > 1)
         sti_fetcher_submit_growing(fetcher);
     return true;
 }

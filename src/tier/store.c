@@ -4,8 +4,10 @@
  * than the capacity by what rounding and padding can cost the samples it holds.
  *
  * With one size, free slots form a list through their own memory, and slots never used yet are
- * taken in address order, behind the background job that faults the arena in. Addresses with
- * the top bit set name a small table of blocks outside the arena.
+ * taken in address order. A background job faults the arena in, a little ahead of the highest
+ * address used so far: a read into memory that is not there yet would hold up the loop, and
+ * memory that is never used should not cost anything. Addresses with the top bit set name a
+ * small table of blocks outside the arena.
  */
 #include "tier/store.h"
 
@@ -21,6 +23,7 @@
 #define OUTSIDE_BIT STI_STORE_BYTES_MAX
 #define OUTSIDE_MAX 1024
 #define TOUCH_STEP_BYTES (UINT64_C(8) << 20)
+#define TOUCH_AHEAD_BYTES (UINT64_C(32) << 20)
 
 struct sti_store {
     struct sti_arena arena;
@@ -45,6 +48,7 @@ struct sti_store {
     struct sti_job touch_job;
     struct sti_pool *pool;
     uint64_t touched_bytes; /* atomic */
+    uint64_t goal_bytes;    /* atomic: how far the job is to go; set by the loop */
     int is_stopping;        /* atomic: set by free, read by the job */
     int is_touching;        /* atomic: cleared by the job as its last act; pairs with free */
 };
@@ -57,8 +61,10 @@ touch(struct sti_job *job)
     uint64_t from = __atomic_load_n(&store->touched_bytes, __ATOMIC_RELAXED);
     uint64_t to = from + TOUCH_STEP_BYTES;
 
-    if (to > store->arena.n_bytes)
-        to = store->arena.n_bytes;
+    uint64_t goal = __atomic_load_n(&store->goal_bytes, __ATOMIC_RELAXED);
+
+    if (to > goal)
+        to = goal;
     if (from < to && !__atomic_load_n(&store->is_stopping, __ATOMIC_ACQUIRE)) {
         sti_arena_touch(&store->arena, from, to);
         __atomic_store_n(&store->touched_bytes, to, __ATOMIC_RELAXED);
@@ -66,6 +72,25 @@ touch(struct sti_job *job)
         return;
     }
     __atomic_store_n(&store->is_touching, 0, __ATOMIC_RELEASE);
+}
+
+/* Has the arena faulted in some way beyond what is used up to end. A job that is just about to
+ * end may miss the new goal; the next block asks again. */
+static void
+touch_ahead(struct sti_store *store, uint64_t end)
+{
+    uint64_t goal = __atomic_load_n(&store->goal_bytes, __ATOMIC_RELAXED);
+
+    if (end + TOUCH_AHEAD_BYTES / 2 <= goal)
+        return;
+    end += TOUCH_AHEAD_BYTES;
+    if (end > store->arena.n_bytes)
+        end = store->arena.n_bytes;
+    if (end == goal)
+        return;
+    __atomic_store_n(&store->goal_bytes, end, __ATOMIC_RELAXED);
+    if (__atomic_exchange_n(&store->is_touching, 1, __ATOMIC_ACQUIRE) == 0)
+        sti_pool_submit(store->pool, STI_LANE_BACKGROUND, &store->touch_job, 1);
 }
 
 static uint64_t
@@ -123,9 +148,8 @@ sti_store_new(struct sti_store **ret_store, const struct sti_store_opts *opts)
         sti_store_free(store);
         return rc;
     }
-    store->is_touching = 1;
     store->touch_job.fn = touch;
-    sti_pool_submit(store->pool, STI_LANE_BACKGROUND, &store->touch_job, 1);
+    touch_ahead(store, 0);
     *ret_store = store;
     return 0;
 }
@@ -175,8 +199,10 @@ sti_store_get(struct sti_store *store, uint64_t n_bytes, bool is_padded)
 
         address = block ? (uint64_t)(block - store->arena.base) : STI_STORE_NONE;
     }
-    if (address != STI_STORE_NONE)
+    if (address != STI_STORE_NONE) {
         store->used_bytes += n_bytes;
+        touch_ahead(store, address + n_bytes);
+    }
     return address;
 }
 
