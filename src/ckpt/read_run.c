@@ -305,13 +305,15 @@ sti_reader_run(struct sti_reader *reader, struct sti_segments *segments,
     qsort(segments->list, segments->n, sizeof(segments->list[0]), compare);
     if (set_up(&run) < 0)
         run.result = sti_error_set(err, -ENOMEM, "no memory to read with");
-    do {
+    for (;;) {
         while (run.result == 0 && run.free && start_next(&run))
             ;
-        if (run.n_under_way > 0)
-            (void)sti_aio_wait(reader->opts.scan.aio, UINT64_MAX);
+        /* Only here: a wait may end all reads under way with more still to be started. */
+        if (run.n_under_way == 0)
+            break;
+        (void)sti_aio_wait(reader->opts.scan.aio, UINT64_MAX);
         report(&run);
-    } while (run.n_under_way > 0);
+    }
     sti_arena_close(&run.arena);
     sti_mem_free(run.slots);
     sti_mem_free(run.walks);

@@ -61,6 +61,33 @@ close_file(struct sti_aio *aio, int fd)
     return sti_aio_run(aio, &op);
 }
 
+/*
+ * Makes the root's own name durable: what is synced in a directory that is lost with its name is
+ * lost, too. Also for one that was there, which a process that crashed may have made just now;
+ * unless its parent is not ours to open, and then neither was it ours to make.
+ */
+static int
+sync_parent(const char *where, struct sti_aio *aio, bool is_made)
+{
+    size_t length = strlen(where);
+    char *parent = sti_mem_strdup(where);
+
+    if (!parent)
+        return -ENOMEM;
+    while (length > 1 && parent[length - 1] == '/')
+        length--;
+    while (length > 0 && parent[length - 1] != '/')
+        length--;
+    while (length > 1 && parent[length - 1] == '/')
+        length--;
+    parent[length] = '\0';
+    struct sti_aio_op op = {
+        .kind = STI_AIO_SYNC_DIR, .dir_fd = AT_FDCWD, .path = length > 0 ? parent : "."};
+    int rc = sti_aio_run(aio, &op);
+    sti_mem_free(parent);
+    return !is_made && (rc == -EACCES || rc == -EROFS || rc == -EINVAL) ? 0 : rc;
+}
+
 /* Writes one block as the probe says one may; leaves buffered where that is refused. */
 static int
 try_direct(struct sti_root *root, const struct sti_root_open *how, const char *name)
@@ -116,6 +143,10 @@ sti_root_open(struct sti_root *root, const char *where, const struct sti_root_op
     /* A read-only file system says so even of a directory that is there; opening tells. */
     if (rc < 0 && rc != -EEXIST && rc != -EROFS)
         return fail(where, rc, "cannot be made", err);
+    if (!how->is_read_only && rc != -EROFS)
+        rc = sync_parent(where, how->aio, rc == 0);
+    if (rc < 0 && rc != -EEXIST && rc != -EROFS)
+        return fail(where, rc, "cannot be made durable", err);
     op = (struct sti_aio_op){.kind = STI_AIO_OPEN,
                              .dir_fd = AT_FDCWD,
                              .path = where,
