@@ -46,6 +46,8 @@ sti_view_open(struct sti_view *view, struct sti_checkpointer *checkpointer, uint
         rc = sti_scan_manifest(&opts.scan, step, &manifest, err);
     if (rc == 0)
         rc = sti_reader_open(&view->reader, &manifest, &opts, err);
+    if (rc == 0)
+        sti_reader_set_aio(view->reader, NULL);
     sti_aio_close(opts.scan.aio);
     return rc < 0 ? rc : (int)(skipped < INT32_MAX ? skipped : INT32_MAX);
 }
@@ -61,6 +63,8 @@ sti_view_open_file(struct sti_view *view, struct sti_engine *engine, const char 
     if (rc < 0)
         return rc;
     rc = sti_reader_open_file(&view->reader, path, &opts, err);
+    if (rc == 0)
+        sti_reader_set_aio(view->reader, NULL);
     sti_aio_close(opts.scan.aio);
     return rc;
 }

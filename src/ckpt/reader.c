@@ -108,8 +108,12 @@ sti_reader_close(struct sti_reader *reader)
     for (uint32_t idx = 0; reader->parts && idx < reader->manifest.n_parts; idx++) {
         struct sti_aio_op op = {.kind = STI_AIO_CLOSE, .fd = reader->parts[idx].fd};
 
-        if (op.fd >= 0)
-            sti_aio_op_execute(&op); /* read only: nothing to lose, and no need of an aio */
+        if (op.fd < 0)
+            continue;
+        if (reader->opts.scan.aio)
+            (void)sti_aio_run(reader->opts.scan.aio, &op); /* read only: nothing to lose */
+        else
+            sti_aio_op_execute(&op);
     }
     sti_mem_free(reader->parts);
     sti_mem_free(reader->file_path);

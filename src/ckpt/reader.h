@@ -51,7 +51,7 @@ sti_reader_open_file(struct sti_reader **ret_reader, const char *path,
 void
 sti_reader_close(struct sti_reader *reader);
 
-/* Uses another aio from now on: that of the thread that reads next. */
+/* Uses another aio from now on: that of the thread that reads next, or NULL while none does. */
 void
 sti_reader_set_aio(struct sti_reader *reader, struct sti_aio *aio);
 
