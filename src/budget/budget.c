@@ -14,14 +14,15 @@ sti_budget_init(struct sti_budget *budget, bool is_off)
 void
 sti_budget_set_short(struct sti_budget *budget, enum sti_budget_class class_, bool is_short)
 {
-    budget->is_short[class_] = is_short;
+    assert(is_short || budget->n_short[class_] > 0);
+    budget->n_short[class_] += is_short ? 1 : UINT32_MAX; /* that is, one less */
 }
 
 static bool
 is_outranked(const struct sti_budget *budget, enum sti_budget_class class_)
 {
     for (uint32_t above = 0; above < (uint32_t)class_; above++)
-        if (budget->is_short[above])
+        if (budget->n_short[above] > 0)
             return true;
     return false;
 }

@@ -26,7 +26,7 @@ enum sti_budget_class {
 
 struct sti_budget {
     bool is_off; /* grants everything */
-    bool is_short[STI_BUDGET_CLASSES];
+    uint32_t n_short[STI_BUDGET_CLASSES]; /* users of a class that are short */
     uint32_t n_under_way[STI_BUDGET_CLASSES];
     uint64_t granted_ns[STI_BUDGET_CLASSES]; /* the last time that something was */
     uint64_t n_refused[STI_BUDGET_CLASSES];
@@ -38,7 +38,7 @@ struct sti_budget {
 void
 sti_budget_init(struct sti_budget *budget, bool is_off);
 
-/* A class says that it is, or is no longer, short. */
+/* A user of a class says that it has become short, or that it no longer is. */
 void
 sti_budget_set_short(struct sti_budget *budget, enum sti_budget_class class_, bool is_short);
 

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "budget/budget.h"
 #include "tier/fetcher_internal.h"
 
 #define PEEK_AHEAD 12
@@ -321,6 +322,22 @@ obey(struct sti_fetcher *fetcher)
     return false;
 }
 
+/*
+ * Tells the device's arbiter whether samples are needed soon: less than half of what is staged
+ * has arrived. With that much in hand the reads may wait behind others; with less they may not.
+ */
+static void
+tell_arbiter(struct sti_fetcher *fetcher)
+{
+    bool is_short = !fetcher->is_stopped && fetcher->n_reading > 0 &&
+                    sti_staging_ready(&fetcher->staging) < fetcher->staging.filling.n;
+
+    if (!fetcher->opts.budget || is_short == fetcher->is_short)
+        return;
+    fetcher->is_short = is_short;
+    sti_budget_set_short(fetcher->opts.budget, STI_BUDGET_SAMPLE, is_short);
+}
+
 uint64_t
 sti_fetcher_step(void *context)
 {
@@ -331,13 +348,16 @@ sti_fetcher_step(void *context)
     release_records(fetcher, sti_staging_take_returned(&fetcher->staging, &returned_position));
     if (returned_position > fetcher->returned_position)
         fetcher->returned_position = returned_position;
-    if (obey(fetcher) || fetcher->is_stopped)
+    if (obey(fetcher) || fetcher->is_stopped) {
+        tell_arbiter(fetcher);
         return UINT64_MAX;
+    }
     bool has_more =
         sti_horizon_step(fetcher->horizon, fetcher->position, fetcher->returned_position);
     walk(fetcher);
     sti_staging_set_usage(&fetcher->staging, sti_store_used_bytes(fetcher->store),
                           sti_store_outside(fetcher->store));
+    tell_arbiter(fetcher);
     return has_more ? 0 : UINT64_MAX;
 }
 

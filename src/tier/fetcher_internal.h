@@ -87,6 +87,7 @@ struct sti_fetcher {
     uint64_t bounce_bytes;
     uint32_t group; /* samples read together as neighbours in the file; 1: none */
     uint32_t n_reading;
+    bool is_short; /* as the device's arbiter was told */
 
     struct sti_waiter *waiters;
     uint32_t n_waiters;
