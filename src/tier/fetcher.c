@@ -323,15 +323,17 @@ obey(struct sti_fetcher *fetcher)
 }
 
 /*
- * Tells the device's arbiter whether samples are needed soon: less than half of what is staged
- * has arrived. With that much in hand the reads may wait behind others; with less they may not.
+ * Tells the device's arbiter whether samples are needed soon: less than half of what may be
+ * staged is. With that much in hand the reads may wait behind others; with less they may not.
  */
 static void
 tell_arbiter(struct sti_fetcher *fetcher)
 {
     bool is_short = !fetcher->is_stopped && fetcher->n_reading > 0 &&
-                    sti_staging_ready(&fetcher->staging) < fetcher->staging.filling.n;
+                    sti_staging_ready(&fetcher->staging) < fetcher->opts.n_records / 2;
 
+    if (is_short && fetcher->opts.item_bytes == 0)
+        is_short = fetcher->staged_bytes < fetcher->staging_limit / 2;
     if (!fetcher->opts.budget || is_short == fetcher->is_short)
         return;
     fetcher->is_short = is_short;
