@@ -274,7 +274,7 @@ set_up(struct run *run)
     run->walks = sti_mem_new(n_parts, sizeof(run->walks[0]));
     /* One block of 64 KiB more for the last, padded read. */
     uint64_t room_bytes = (uint64_t)reader->slot_bytes + 65536;
-    if (!run->slots || !run->walks || sti_arena_open(&run->arena, n_slots * room_bytes, 1) < 0)
+    if (!run->slots || !run->walks || sti_arena_open(&run->arena, n_slots * room_bytes, 0) < 0)
         return -ENOMEM;
     for (uint32_t at = n_slots; at > 0; at--) {
         struct slot *slot = &run->slots[at - 1];
