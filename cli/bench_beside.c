@@ -55,8 +55,7 @@ beside_start(const char *command, struct beside **ret_beside,
              const struct bench_save_request *request, stk_engine *engine)
 {
     struct beside *beside = calloc(1, sizeof(*beside));
-    stk_loader_opts opts = {STK_LOADER_OPTS_INIT,
-                            .batch_size = (uint32_t)request->beside_batch,
+    stk_loader_opts opts = {STK_LOADER_OPTS_INIT, .batch_size = (uint32_t)request->beside_batch,
                             .policy = STK_POLICY_NONE,
                             .staging_bytes = request->beside_staging_bytes,
                             .layout = STK_LAYOUT_RAW};
@@ -105,12 +104,12 @@ beside_stop(struct beside *beside, struct bench_beside *result)
     if (!beside)
         return CLI_OK;
     (void)stk_loader_get_stats(beside->loader, UINT64_MAX, &after); /* the size is right */
-    *result = (struct bench_beside){
-        .is_there = true,
-        .seconds = (double)(bench_now_ns() - beside->begun_ns) * 1e-9,
-        .stall_seconds = (double)(after.wait_ns - beside->before.wait_ns) * 1e-9,
-        .samples = after.samples - beside->before.samples,
-        .bytes = after.bytes - beside->before.bytes};
+    *result = (struct bench_beside){.is_there = true,
+                                    .seconds = (double)(bench_now_ns() - beside->begun_ns) * 1e-9,
+                                    .stall_seconds =
+                                        (double)(after.wait_ns - beside->before.wait_ns) * 1e-9,
+                                    .samples = after.samples - beside->before.samples,
+                                    .bytes = after.bytes - beside->before.bytes};
     atomic_store(&beside->is_stopping, 1);
     (void)pthread_join(beside->thread, NULL); /* started above */
     if (beside->result != 0)

@@ -108,8 +108,8 @@ make_memory(struct bench *bench)
     const struct bench_save_request *request = bench->request;
 
     bench->memory_bytes = request->bytes + request->tensors * (ALIGN_BYTES + 8);
-    bench->memory = mmap(NULL, bench->memory_bytes, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    bench->memory =
+        mmap(NULL, bench->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     bench->tensors = calloc(request->tensors, sizeof(*bench->tensors));
     bench->shapes = calloc(request->tensors, sizeof(*bench->shapes));
     bench->names = calloc(request->tensors, sizeof(*bench->names));
@@ -219,7 +219,8 @@ make_dirs(struct bench *bench)
         bench->dirs[at] = strdup(path);
         if (!bench->dirs[at])
             return cli_error(bench->command, "no memory");
-        used += (size_t)snprintf(bench->roots + used, roots->count * PATH_BYTES - used, " %s", path);
+        used +=
+            (size_t)snprintf(bench->roots + used, roots->count * PATH_BYTES - used, " %s", path);
     }
     return CLI_OK;
 }
@@ -247,9 +248,7 @@ open_all(struct bench *bench)
 static int
 begin_save(struct bench *bench)
 {
-    const stk_save save = {STK_SAVE_INIT,
-                           .step = bench->step++,
-                           .tensors = bench->tensors,
+    const stk_save save = {STK_SAVE_INIT, .step = bench->step++, .tensors = bench->tensors,
                            .n_tensors = (uint32_t)bench->request->tensors};
     stk_error err;
     int rc = stk_ckpt_save(bench->ckpt, &save, &err);
@@ -314,8 +313,9 @@ median(const struct bench_save_result *result, size_t offset)
     for (size_t at = 0; at < result->n_saves; at++)
         memcpy(&values[at], (const char *)&result->saves[at] + offset, sizeof(values[at]));
     qsort(values, result->n_saves, sizeof(values[0]), compare);
-    return result->n_saves % 2 ? values[result->n_saves / 2]
-                               : (values[result->n_saves / 2 - 1] + values[result->n_saves / 2]) / 2;
+    return result->n_saves % 2
+               ? values[result->n_saves / 2]
+               : (values[result->n_saves / 2 - 1] + values[result->n_saves / 2]) / 2;
 }
 
 static int
@@ -375,8 +375,8 @@ static double
 expected_stall(const struct bench *bench)
 {
     const struct bench_save_request *request = bench->request;
-    const double hidden = (double)request->accumulation *
-                          (double)(request->forward_us + request->backward_us) * 1e-6;
+    const double hidden =
+        (double)request->accumulation * (double)(request->forward_us + request->backward_us) * 1e-6;
 
     return bench->result->median.seconds > hidden ? bench->result->median.seconds - hidden : 0;
 }
@@ -398,10 +398,9 @@ measure_loop(struct bench *bench)
     (void)stk_ckpt_get_status(bench->ckpt, &after); /* the size is right */
     if (rc != CLI_OK)
         return rc;
-    loop->stall_seconds =
-        (double)(after.save_wait_ns + after.fence_wait_ns - before.save_wait_ns -
-                 before.fence_wait_ns) *
-        1e-9 / (double)bench->request->iterations;
+    loop->stall_seconds = (double)(after.save_wait_ns + after.fence_wait_ns - before.save_wait_ns -
+                                   before.fence_wait_ns) *
+                          1e-9 / (double)bench->request->iterations;
     loop->expected_stall_seconds = expected_stall(bench);
     loop->overhead_fraction = loop->saving_seconds / loop->plain_seconds - 1;
     return wait_durable(bench);
@@ -420,8 +419,8 @@ load_into(struct bench *bench, stk_view *view, char *memory)
     if (!loads)
         return cli_error(bench->command, "no memory to load");
     for (uint64_t idx = 0; idx < n; idx++) {
-        loads[idx] = (stk_load){
-            .name = bench->names[idx], .dst = at, .n_bytes = 4 * bench->shapes[idx]};
+        loads[idx] =
+            (stk_load){.name = bench->names[idx], .dst = at, .n_bytes = 4 * bench->shapes[idx]};
         at += 4 * bench->shapes[idx];
     }
     const uint64_t begun_ns = bench_now_ns();
@@ -446,8 +445,7 @@ static int
 measure_load(struct bench *bench)
 {
     const uint64_t n_bytes = bench->request->bytes + 8;
-    char *memory =
-        mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *memory = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     stk_view *view;
     stk_error err;
 

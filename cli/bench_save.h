@@ -68,7 +68,7 @@ struct bench_save_result {
     struct bench_save saves[BENCH_SAVES_MAX];
     size_t n_saves;
     struct bench_save median;
-    double run_seconds; /* all saves, one after the other */
+    double run_seconds;  /* all saves, one after the other */
     double load_seconds; /* 0: not measured */
     struct bench_loop loop;
     struct bench_beside beside;

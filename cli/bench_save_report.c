@@ -46,8 +46,8 @@ loop_json(const struct bench_save_request *request, const struct bench_loop *loo
         "{s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:f}", "iterations",
         (json_int_t)request->iterations, "accumulation", (json_int_t)request->accumulation,
         "forward_us", (json_int_t)request->forward_us, "backward_us",
-        (json_int_t)request->backward_us, "optimizer_us", (json_int_t)request->optimizer_us,
-        "spin", (int)request->spin, "plain_seconds", loop->plain_seconds, "saving_seconds",
+        (json_int_t)request->backward_us, "optimizer_us", (json_int_t)request->optimizer_us, "spin",
+        (int)request->spin, "plain_seconds", loop->plain_seconds, "saving_seconds",
         loop->saving_seconds, "stall_seconds", loop->stall_seconds, "expected_stall_seconds",
         loop->expected_stall_seconds, "cpu_seconds", loop->cpu_seconds);
 }
@@ -66,10 +66,9 @@ static int
 set_parts(json_t *whole, const struct bench_save_request *request,
           const struct bench_save_result *result)
 {
-    int rc = json_object_set_new(whole, "overhead_fraction",
-                                 request->every_iteration
-                                     ? json_real(result->loop.overhead_fraction)
-                                     : json_null());
+    int rc = json_object_set_new(
+        whole, "overhead_fraction",
+        request->every_iteration ? json_real(result->loop.overhead_fraction) : json_null());
 
     if (rc == 0 && request->every_iteration)
         rc = json_object_set_new(whole, "loop", loop_json(request, &result->loop));

@@ -68,11 +68,8 @@ static int
 open_ckpt(struct ckpt *c, bool is_read_only)
 {
     static char roots[CLI_MAX_TEXTS * 1024]; /* too much for a stack */
-    stk_ckpt_opts opts = {STK_CKPT_OPTS_INIT,
-                          .read_only = is_read_only,
-                          .slots = 2,
-                          .slot_bytes = 65536,
-                          .keep = STK_NONE};
+    stk_ckpt_opts opts = {STK_CKPT_OPTS_INIT, .read_only = is_read_only, .slots = 2,
+                          .slot_bytes = 65536, .keep = STK_NONE};
     stk_error err;
     size_t used = 0;
     struct stat found;
@@ -370,8 +367,8 @@ dispatch(struct ckpt *c, const char *what, const char *const *words, int n_words
     c->path = words[0];
     stk_error err;
     int rc = stk_engine_open(
-        &c->engine,
-        &(stk_engine_opts){STK_ENGINE_OPTS_INIT, .io_method = c->options->io_method}, &err);
+        &c->engine, &(stk_engine_opts){STK_ENGINE_OPTS_INIT, .io_method = c->options->io_method},
+        &err);
     if (rc < 0)
         return fail(c, "cannot start the engine", rc, &err);
     if (is_export)
@@ -416,8 +413,8 @@ cmd_ckpt(int argc, char **argv)
     (void)snprintf(name, sizeof(name), "ckpt %s", argv[1]); /* fits */
     const char *what = argv[1];
     argv[1] = name;
-    int n_words = cli_parse(argc - 1, argv + 1, options, sizeof(options) / sizeof(options[0]),
-                            words, 2);
+    int n_words =
+        cli_parse(argc - 1, argv + 1, options, sizeof(options) / sizeof(options[0]), words, 2);
     if (n_words < 0)
         return CLI_USAGE;
     return dispatch(&c, what, words, n_words);

@@ -18,8 +18,8 @@ struct command {
 
 static const struct command commands[] = {
     {"index", "make or check the index of a data set", cmd_index_help, cmd_index, NULL},
-    {"bench", "measure how fast data is read and checkpoints are written", cmd_bench_help, cmd_bench,
-     cmd_bench_save_help},
+    {"bench", "measure how fast data is read and checkpoints are written", cmd_bench_help,
+     cmd_bench, cmd_bench_save_help},
     {"ckpt", "list, check, export and remove checkpoints", cmd_ckpt_help, cmd_ckpt, NULL},
     {"order", "print which sample is read at which position", cmd_order_help, cmd_order, NULL},
 };

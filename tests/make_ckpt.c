@@ -34,14 +34,9 @@ save(stk_ckpt *ckpt, uint64_t step, stk_error *err)
     for (uint32_t at = 0; at < 13; at++)
         mask[at] = at % 3 == step % 3;
     return stk_ckpt_save(ckpt,
-                         &(stk_save){STK_SAVE_INIT,
-                                     .step = step,
-                                     .tensors = tensors,
-                                     .n_tensors = 4,
-                                     .blobs = &blob,
-                                     .n_blobs = 1,
-                                     .metadata = &pair,
-                                     .n_metadata = 1},
+                         &(stk_save){STK_SAVE_INIT, .step = step, .tensors = tensors,
+                                     .n_tensors = 4, .blobs = &blob, .n_blobs = 1,
+                                     .metadata = &pair, .n_metadata = 1},
                          err);
 }
 
@@ -58,11 +53,10 @@ main(int argc, char **argv)
         used += (size_t)snprintf(roots + used, sizeof(roots) - used, " %s", argv[at]);
     int rc = argc < 2 ? -1 : stk_engine_open(&engine, NULL, &err);
     if (rc == 0)
-        rc = stk_ckpt_open(
-            &ckpt, engine, argv[1],
-            &(stk_ckpt_opts){
-                STK_CKPT_OPTS_INIT, .roots = roots, .keep = STK_NONE, .chunk_bytes = 4096},
-            &err);
+        rc = stk_ckpt_open(&ckpt, engine, argv[1],
+                           &(stk_ckpt_opts){STK_CKPT_OPTS_INIT, .roots = roots, .keep = STK_NONE,
+                                            .chunk_bytes = 4096},
+                           &err);
     for (uint64_t step = 1; rc == 0 && step <= 4; step++)
         rc = save(ckpt, step, &err);
     if (rc == 0)

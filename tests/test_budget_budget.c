@@ -107,8 +107,8 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nobody_short),        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_two_users),           cmocka_unit_test(test_none_waits_for_ever),
+        cmocka_unit_test(test_nobody_short), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_two_users),    cmocka_unit_test(test_none_waits_for_ever),
         cmocka_unit_test(test_off),
     };
 

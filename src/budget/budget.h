@@ -25,7 +25,7 @@ enum sti_budget_class {
 };
 
 struct sti_budget {
-    bool is_off; /* grants everything */
+    bool is_off;                          /* grants everything */
     uint32_t n_short[STI_BUDGET_CLASSES]; /* users of a class that are short */
     uint32_t n_under_way[STI_BUDGET_CLASSES];
     uint64_t granted_ns[STI_BUDGET_CLASSES]; /* the last time that something was */
