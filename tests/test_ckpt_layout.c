@@ -84,10 +84,10 @@ test_order(void **unused)
         assert_ptr_equal(found->dtype, tensor->dtype);
         assert_int_equal(found->dims, tensor->dims);
     }
+    sti_layout_fini(&again);
     assert_int_equal(
         sti_layout_parse(&again, layout.header + 8, length, layout.stream_bytes + 1, &err),
         STK_E_CORRUPT);
-    sti_layout_fini(&again);
     sti_layout_fini(&layout);
 }
 

@@ -156,7 +156,7 @@ int
 sti_view_load(struct sti_view *view, const stk_load *loads, uint32_t n, stk_error *err)
 {
     struct sti_want *wants = sti_mem_new(n, sizeof(*wants));
-    struct sti_aio *aio;
+    struct sti_aio *aio = NULL;
     int rc = 0;
 
     if (!wants)

@@ -339,8 +339,8 @@ take_head(struct sti_manifest *manifest, const json_t *root, stk_error *err)
 static int
 take_layout(struct sti_manifest *manifest, const json_t *root, stk_error *err)
 {
-    uint64_t stream_bytes;
-    uint64_t header_bytes;
+    uint64_t stream_bytes = 0;
+    uint64_t header_bytes = 0;
     int rc = get_u64(root, "stream_bytes", INT64_MAX, &stream_bytes, err);
 
     if (rc == 0)

@@ -139,11 +139,12 @@ copy_and_sum(const struct sti_slot *slot)
 
 /* Takes the captured stretch [offset, end) of the stream off its tensors. */
 static void
-note_captured_locked(struct sti_save *save, uint64_t offset, uint64_t end)
-    STI_REQUIRES(&save->saver->lock)
+note_captured_locked(struct sti_saver *saver, struct sti_save *save, uint64_t offset, uint64_t end)
+    STI_REQUIRES(&saver->lock)
 {
     const struct sti_layout *layout = &save->layout;
 
+    (void)saver; /* its lock covers the counts */
     for (uint32_t idx = find_tensor(layout, offset);
          idx < layout->n_tensors && layout->tensors[idx].offset < end; idx++) {
         const struct sti_layout_tensor *tensor = &layout->tensors[idx];
@@ -161,7 +162,8 @@ note_captured_locked(struct sti_save *save, uint64_t offset, uint64_t end)
 }
 
 static void
-note_slot_captured_locked(const struct sti_slot *slot) STI_REQUIRES(&slot->saver->lock)
+note_slot_captured_locked(struct sti_saver *saver, const struct sti_slot *slot)
+    STI_REQUIRES(&saver->lock)
 {
     struct sti_save *save = slot->stripe->save;
     const struct sti_part *part = &slot->stripe->part;
@@ -177,13 +179,13 @@ note_slot_captured_locked(const struct sti_slot *slot) STI_REQUIRES(&slot->saver
             continue;
         }
         uint64_t n = extent->n_bytes - at < left ? extent->n_bytes - at : left;
-        note_captured_locked(save, extent->offset + at, extent->offset + at + n);
+        note_captured_locked(saver, save, extent->offset + at, extent->offset + at + n);
         left -= n;
         at = 0;
     }
     if (!was_captured && save->n_uncaptured == 0) {
         save->captured_ns = sti_clock_ns();
-        slot->saver->status.last_captured = save->step;
+        saver->status.last_captured = save->step;
     }
 }
 
@@ -197,7 +199,7 @@ fill_job(struct sti_job *job)
 
     copy_and_sum(slot);
     sti_mutex_lock(&saver->lock);
-    note_slot_captured_locked(slot);
+    note_slot_captured_locked(saver, slot);
     if (saver->n_fencing > 0)
         sti_cond_broadcast(&saver->changed);
     slot->next = saver->filled;
