@@ -44,7 +44,7 @@ struct bench {
     const struct bench_load_request *request;
     struct bench_load_result *result;
     stk_engine *engine;
-    stk_dataset *dataset;
+    struct cli_dataset data;
     stk_loader *loader;
     struct mark began, epoch_began;
     uint64_t samples, bytes, steps; /* so far */
@@ -211,18 +211,25 @@ touch(const void *bytes, uint64_t n_bytes)
     return sum;
 }
 
+/* A field that a sample lacks is NULL and has no bytes. */
+static void
+use_field(struct bench *bench, const stk_field *field, uint32_t k)
+{
+    bench->bytes += field->n_bytes[k];
+    if (bench->request->touch)
+        sink += touch(field->items[k], field->n_bytes[k]);
+    if (bench->request->crc && field->n_bytes[k] > 0)
+        bench->result->crc =
+            crc32_gzip_refl(bench->result->crc, field->items[k], field->n_bytes[k]);
+}
+
 static void
 use_batch(struct bench *bench, const stk_batch *batch)
 {
     bench->samples += batch->count;
-    for (uint32_t k = 0; k < batch->count; k++) {
-        bench->bytes += batch->n_bytes[k];
-        if (bench->request->touch)
-            sink += touch(batch->items[k], batch->n_bytes[k]);
-        if (bench->request->crc)
-            bench->result->crc =
-                crc32_gzip_refl(bench->result->crc, batch->items[k], batch->n_bytes[k]);
-    }
+    for (uint32_t k = 0; k < batch->count; k++)
+        for (uint64_t at = 0; at < batch->n_fields; at++)
+            use_field(bench, &batch->fields[at], k);
 }
 
 /* Plays the accelerator. SIGINT ends it early. */
@@ -299,18 +306,18 @@ open_all(struct bench *bench)
     if (rc < 0)
         return fail(bench, "cannot start the engine", rc, &err);
     began_ns = now_ns();
-    rc = stk_dataset_open(&bench->dataset, bench->engine, request->path, &request->dataset, &err);
+    rc = cli_dataset_open(&bench->data, bench->engine, &request->data, &err);
     if (rc < 0)
         return fail(bench, "cannot open the data set", rc, &err);
     result->index_seconds = (double)(now_ns() - began_ns) * 1e-9;
     result->dataset = (stk_dataset_info){STK_DATASET_INFO_INIT};
-    (void)stk_dataset_get_info(bench->dataset, &result->dataset); /* the size is right */
+    (void)stk_dataset_get_info(bench->data.dataset, &result->dataset); /* the size is right */
     result->io_method = stk_engine_io_method(bench->engine);
     mark_now(bench, &bench->began);
     bench->epoch_began = bench->began;
     bench->progress_ns = bench->began.ns + (bench->tty ? TTY_PROGRESS_NS : LINE_PROGRESS_NS);
     opts.order = &request->order;
-    rc = stk_loader_open(&bench->loader, bench->engine, bench->dataset, &opts, &err);
+    rc = stk_loader_open(&bench->loader, bench->engine, bench->data.dataset, &opts, &err);
     if (rc < 0)
         return fail(bench, "cannot open the loader", rc, &err);
     return CLI_OK;
@@ -340,7 +347,7 @@ bench_load_run(const char *command, const struct bench_load_request *request,
     if (interrupted)
         return rc; /* closing waits for reads in flight, and storage may hang */
     stk_loader_close(bench.loader);
-    stk_dataset_close(bench.dataset);
+    cli_dataset_close(&bench.data);
     stk_engine_close(bench.engine);
     return rc;
 }

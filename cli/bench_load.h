@@ -9,10 +9,11 @@
 
 #include <stoker/stoker.h>
 
+#include "dataset.h"
+
 struct bench_load_request {
-    const char *path;
     stk_engine_opts engine;
-    stk_dataset_opts dataset;
+    struct cli_dataset_request data;
     stk_loader_opts loader; /* its order is the next field */
     stk_order_opts order;
     uint64_t steps;      /* batches at most; 0: to the end of the run */

@@ -113,7 +113,7 @@ run_json(const struct bench_load_request *request, const struct bench_load_resul
     json_t *run;
 
     (void)snprintf(fingerprint, sizeof(fingerprint), "%016" PRIx64, result->dataset.fingerprint);
-    run = json_pack("{s:s, s:s, s:I, s:I, s:f, s:b, s:s, s:b}", "dataset", request->path,
+    run = json_pack("{s:s, s:s, s:I, s:I, s:f, s:b, s:s, s:b}", "dataset", request->data.paths[0],
                     "fingerprint", fingerprint, "dataset_samples", count(result->dataset.samples),
                     "dataset_bytes", count(result->dataset.bytes), "index_seconds",
                     result->index_seconds, "index_built", (int)result->dataset.index_built,
@@ -168,10 +168,10 @@ bench_report_text(const char *command, const struct bench_load_request *request,
 {
     char title[24];
 
-    (void)printf("%s: %" PRIu64 " samples, %.1f MB, index %s in %.3f s, I/O by %s\n", request->path,
-                 result->dataset.samples, (double)result->dataset.bytes * 1e-6,
-                 result->dataset.index_built ? "built" : "opened", result->index_seconds,
-                 result->io_method);
+    (void)printf(
+        "%s: %" PRIu64 " samples, %.1f MB, index %s in %.3f s, I/O by %s\n", request->data.paths[0],
+        result->dataset.samples, (double)result->dataset.bytes * 1e-6,
+        result->dataset.index_built ? "built" : "opened", result->index_seconds, result->io_method);
     (void)puts(
         "epoch      seconds   samples/s      MB/s  stall %    p50 us    p99 us   RAM % origin %"
         "   origin MB    bound MB    CPU s");

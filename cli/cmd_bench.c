@@ -13,10 +13,11 @@
 #define EXIT_INTERRUPTED 130
 
 const char cmd_bench_help[] =
-    "Usage: stoker bench load DATASET [OPTION...]\n"
+    "Usage: stoker bench load DATASET... [OPTION...]\n"
     "\n"
     "Reads a data set as a training job would and says how fast it came, from where, and how\n"
     "long the job would have waited. SIGINT ends it early; what was measured is reported.\n"
+    "Several data sets are read as one, one behind the other.\n"
     "\n"
     "Run\n"
     "  --batch B           samples of a batch; default 64\n"
@@ -57,7 +58,11 @@ const char cmd_bench_help[] =
     "  --shape SPEC        emulate slow storage: \"rbps=40M riops=4000 rlat=500us\"\n"
     "\n"
     "Data set\n"
-    "  --format F          class-folder, folder, record, npy, idx or window; default: recognised\n"
+    "  --subset A:B        samples A to B - 1 only; either may be left out\n"
+    "  --weights W,W,...   one for each data set: draw from them in these proportions\n"
+    "  --format F          class-folder, folder, record, npy, idx, window or tar; default:\n"
+    "                      recognised\n"
+    "  --fields LIST       tar: fields to load, in order, as \"jpg json\"; default: all\n"
     "  --header-bytes N --record-bytes N                    record, window\n"
     "  --token-bytes N --window-tokens N --stride-tokens N  window\n"
     "  --labels FILE       record, npy, idx\n"
@@ -95,6 +100,7 @@ static const struct cli_choice formats[] = {
     {"npy", STK_FORMAT_NPY},
     {"idx", STK_FORMAT_IDX},
     {"window", STK_FORMAT_WINDOW},
+    {"tar", STK_FORMAT_TAR},
     {NULL, 0},
 };
 
@@ -109,9 +115,10 @@ struct parsed {
     bool drop_last, buffered, rebuild, json;
 };
 
-/* The library checks ranges and says what they are; here a value must only fit its field. */
-static int
-parse(struct bench_load_request *r, struct parsed *p, int argc, char **argv, const char **path)
+/* The library checks ranges and says what they are; here a value must only fit its field. The
+ * table is large, so it is not to be part of the caller's frame. */
+__attribute__((noinline)) static int
+parse(struct bench_load_request *r, struct parsed *p, int argc, char **argv)
 {
     const uint64_t max = UINT32_MAX;
     const struct cli_option options[] = {
@@ -147,19 +154,23 @@ parse(struct bench_load_request *r, struct parsed *p, int argc, char **argv, con
         {"max-open-files", CLI_U64, &p->max_open_files, 0, max, NULL, NULL},
         {"cache-dir", CLI_TEXT, &r->engine.cache_dir, 0, 0, NULL, NULL},
         {"shape", CLI_TEXT, &r->engine.shape, 0, 0, NULL, NULL},
-        {"format", CLI_CHOICE, &r->dataset.format, 0, 0, formats, NULL},
-        {"header-bytes", CLI_SIZE, &r->dataset.header_bytes, 0, 0, NULL, NULL},
-        {"record-bytes", CLI_SIZE, &r->dataset.record_bytes, 0, 0, NULL, NULL},
+        {"format", CLI_CHOICE, &r->data.opts.format, 0, 0, formats, NULL},
+        {"header-bytes", CLI_SIZE, &r->data.opts.header_bytes, 0, 0, NULL, NULL},
+        {"record-bytes", CLI_SIZE, &r->data.opts.record_bytes, 0, 0, NULL, NULL},
         {"token-bytes", CLI_U64, &p->token_bytes, 0, max, NULL, NULL},
-        {"window-tokens", CLI_U64, &r->dataset.window_tokens, 0, 0, NULL, NULL},
-        {"stride-tokens", CLI_U64, &r->dataset.stride_tokens, 0, 0, NULL, NULL},
-        {"labels", CLI_TEXT, &r->dataset.labels_path, 0, 0, NULL, NULL},
-        {"extensions", CLI_TEXT, &r->dataset.extensions, 0, 0, NULL, NULL},
-        {"index", CLI_TEXT, &r->dataset.index_path, 0, 0, NULL, NULL},
+        {"window-tokens", CLI_U64, &r->data.opts.window_tokens, 0, 0, NULL, NULL},
+        {"stride-tokens", CLI_U64, &r->data.opts.stride_tokens, 0, 0, NULL, NULL},
+        {"labels", CLI_TEXT, &r->data.opts.labels_path, 0, 0, NULL, NULL},
+        {"extensions", CLI_TEXT, &r->data.opts.extensions, 0, 0, NULL, NULL},
+        {"fields", CLI_TEXT, &r->data.opts.fields, 0, 0, NULL, NULL},
+        {"subset", CLI_TEXT, &r->data.subset, 0, 0, NULL, NULL},
+        {"weights", CLI_TEXT, &r->data.weights, 0, 0, NULL, NULL},
+        {"index", CLI_TEXT, &r->data.opts.index_path, 0, 0, NULL, NULL},
         {"rebuild", CLI_FLAG, &p->rebuild, 0, 0, NULL, NULL},
     };
 
-    return cli_parse(argc, argv, options, sizeof(options) / sizeof(options[0]), path, 1);
+    return cli_parse(argc, argv, options, sizeof(options) / sizeof(options[0]), r->data.paths,
+                     CLI_MAX_DATASETS);
 }
 
 /* Joins all --tier with blanks. Returns whether they fit. */
@@ -197,8 +208,8 @@ fill_request(struct bench_load_request *r, struct parsed *p)
     r->engine.workers = (uint32_t)p->workers;
     r->engine.io_threads = (uint32_t)p->io_threads;
     r->engine.max_open_files = (uint32_t)p->max_open_files;
-    r->dataset.token_bytes = (uint32_t)p->token_bytes;
-    r->dataset.rebuild = p->rebuild;
+    r->data.opts.token_bytes = (uint32_t)p->token_bytes;
+    r->data.opts.rebuild = p->rebuild;
 }
 
 static int
@@ -206,11 +217,11 @@ bench_load(int argc, char **argv)
 {
     struct parsed p = {.batch = 64, .epochs = 1, .retries = 1, .world = 1};
     struct bench_load_request request = {.engine = {STK_ENGINE_OPTS_INIT},
-                                         .dataset = {STK_DATASET_OPTS_INIT},
+                                         .data = {.opts = {STK_DATASET_OPTS_INIT}},
                                          .loader = {STK_LOADER_OPTS_INIT},
                                          .order = {STK_ORDER_OPTS_INIT}};
     struct bench_load_result result;
-    int n_words = parse(&request, &p, argc, argv, &request.path);
+    int n_words = parse(&request, &p, argc, argv);
     int rc;
 
     if (n_words < 0)
@@ -221,6 +232,7 @@ bench_load(int argc, char **argv)
         return cli_usage_error(argv[0], "--epochs 0 never ends; it needs --steps");
     if (!join_tiers(&p))
         return cli_usage_error(argv[0], "--tier: too long");
+    request.data.n_paths = (size_t)n_words;
     fill_request(&request, &p);
     rc = bench_load_run(argv[0], &request, &result);
     if (rc == CLI_OK && p.json)

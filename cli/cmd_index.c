@@ -16,16 +16,19 @@
 const char cmd_index_help[] =
     "Usage: stoker index DATASET [OPTION...]\n"
     "\n"
-    "Indexes a data set, unless its index is there and good, and prints what is in it.\n"
+    "Indexes a data set, unless its index is there and good, and prints what is in it. Tar\n"
+    "shards are a file, a directory, a list \"train-{000..146}.tar\" or a pattern.\n"
     "\n"
     "Format\n"
-    "  --format NAME      auto (default), class-folder, folder, record, npy, idx or window\n"
+    "  --format NAME      auto (default), class-folder, folder, record, npy, idx, window or\n"
+    "                     tar\n"
     "  --extensions LIST  folders: endings of samples, as \".jpg .png\"; \"*\" for every file\n"
     "  --record-bytes N   record: bytes of a record, 1 .. 2^40\n"
     "  --header-bytes N   record, window: bytes before the first record or token\n"
     "  --window N         window: tokens of a sample\n"
     "  --stride N         window: tokens from one sample to the next; default: the window\n"
     "  --token-bytes N    window: bytes of a token, 1 .. 64; default 2\n"
+    "  --fields LIST      tar: fields to load, in order, as \"jpg json\"; default: all\n"
     "  --labels FILE      record, npy, idx: a .npy or IDX file of one integer per sample\n"
     "\n"
     "Index\n"
@@ -38,10 +41,15 @@ const char cmd_index_help[] =
     "  --json             print one JSON object\n";
 
 static const struct cli_choice formats[] = {
-    {"auto", STK_FORMAT_AUTO},     {"class-folder", STK_FORMAT_CLASS_FOLDER},
-    {"folder", STK_FORMAT_FOLDER}, {"record", STK_FORMAT_RECORD},
-    {"npy", STK_FORMAT_NPY},       {"idx", STK_FORMAT_IDX},
-    {"window", STK_FORMAT_WINDOW}, {NULL, 0},
+    {"auto", STK_FORMAT_AUTO},
+    {"class-folder", STK_FORMAT_CLASS_FOLDER},
+    {"folder", STK_FORMAT_FOLDER},
+    {"record", STK_FORMAT_RECORD},
+    {"npy", STK_FORMAT_NPY},
+    {"idx", STK_FORMAT_IDX},
+    {"window", STK_FORMAT_WINDOW},
+    {"tar", STK_FORMAT_TAR},
+    {NULL, 0},
 };
 
 struct options {
@@ -68,6 +76,7 @@ parse(int argc, char **argv, struct options *opts, const char **ret_path)
         {.name = "window", .kind = CLI_U64, .value = &data->window_tokens, .low = 1},
         {.name = "stride", .kind = CLI_U64, .value = &data->stride_tokens, .low = 1},
         {.name = "token-bytes", .kind = CLI_U64, .value = &opts->token_bytes, .low = 1, .high = 64},
+        {.name = "fields", .kind = CLI_TEXT, .value = &data->fields},
         {.name = "labels", .kind = CLI_TEXT, .value = &data->labels_path},
         {.name = "index", .kind = CLI_TEXT, .value = &data->index_path},
         {.name = "cache-dir", .kind = CLI_TEXT, .value = &opts->engine.cache_dir},
@@ -95,8 +104,18 @@ format_name(uint32_t format)
     return "unknown";
 }
 
+/* Names come out of archives: what is no plain character does not reach the terminal. */
 static void
-print_json(const stk_dataset_info *info, double seconds)
+print_field(const stk_dataset *dataset, uint32_t field_idx)
+{
+    const char *name = stk_dataset_field_name(dataset, field_idx);
+
+    for (const char *at = name ? name : ""; *at; at++)
+        (void)putchar(*at > ' ' && *at < 0x7f && *at != '"' && *at != '\\' ? *at : '?');
+}
+
+static void
+print_json(const stk_dataset *dataset, const stk_dataset_info *info, double seconds)
 {
     (void)printf("{\"format\": \"%s\", \"samples\": %" PRIu64 ", \"classes\": %" PRIu32
                  ", \"bytes\": %" PRIu64 ", \"max_sample_bytes\": %" PRIu64
@@ -105,13 +124,19 @@ print_json(const stk_dataset_info *info, double seconds)
                  info->max_sample_bytes, info->record_bytes, info->dtype);
     for (uint32_t i = 0; i < info->dims; i++)
         (void)printf("%s%" PRIu64, i ? ", " : "", info->shape[i]);
+    (void)printf("], \"files\": %" PRIu32 ", \"fields\": [", info->files);
+    for (uint32_t i = 0; i < info->fields; i++) {
+        (void)printf("%s\"", i ? ", " : "");
+        print_field(dataset, i);
+        (void)printf("\"");
+    }
     (void)printf("], \"fingerprint\": \"%016" PRIx64 "\", \"index_built\": %s, "
                  "\"seconds\": %.6f}\n",
                  info->fingerprint, info->index_built ? "true" : "false", seconds);
 }
 
 static void
-print_text(const stk_dataset_info *info, double seconds)
+print_text(const stk_dataset *dataset, const stk_dataset_info *info, double seconds)
 {
     (void)printf("format       %s\n", format_name(info->format));
     (void)printf("samples      %" PRIu64 "\n", info->samples);
@@ -126,7 +151,16 @@ print_text(const stk_dataset_info *info, double seconds)
         (void)printf(", %s", info->dtype);
     for (uint32_t i = 0; i < info->dims; i++)
         (void)printf("%s%" PRIu64, i ? " x " : " ", info->shape[i]);
-    (void)printf("\nfingerprint  %016" PRIx64 "\n", info->fingerprint);
+    (void)printf("\n");
+    if (info->format == STK_FORMAT_TAR) {
+        (void)printf("shards       %" PRIu32 "\nfields      ", info->files);
+        for (uint32_t i = 0; i < info->fields; i++) {
+            (void)printf(" ");
+            print_field(dataset, i);
+        }
+        (void)printf("\n");
+    }
+    (void)printf("fingerprint  %016" PRIx64 "\n", info->fingerprint);
     (void)printf("index        %s in %.3f s\n", info->index_built ? "built" : "found good",
                  seconds);
 }
@@ -166,13 +200,11 @@ cmd_index(int argc, char **argv)
     double seconds = now_s() - begin_s;
     if (rc == 0)
         rc = stk_dataset_get_info(dataset, &info);
+    if (rc == 0 && opts.json)
+        print_json(dataset, &info, seconds);
+    else if (rc == 0)
+        print_text(dataset, &info, seconds);
     stk_dataset_close(dataset);
     stk_engine_close(engine);
-    if (rc < 0)
-        return say(&err);
-    if (opts.json)
-        print_json(&info, seconds);
-    else
-        print_text(&info, seconds);
-    return cli_finish("index");
+    return rc < 0 ? say(&err) : cli_finish("index");
 }

@@ -104,8 +104,8 @@ test_record_errors(void **state)
     opts.extensions = NULL;
     opts.format = STK_FORMAT_AUTO;
     open_bad(&scratch, path, &opts, -EINVAL, "record_bytes");
-    opts.format = 7;
-    open_bad(&scratch, path, &opts, -EINVAL, "format is 7");
+    opts.format = 8;
+    open_bad(&scratch, path, &opts, -EINVAL, "format is 8");
     open_bad(&scratch, path, NULL, -EINVAL, "neither .npy nor IDX");
     opts = (stk_dataset_opts){STK_DATASET_OPTS_INIT, .format = STK_FORMAT_FOLDER};
     open_bad(&scratch, path, &opts, -ENOTDIR, "a file");

@@ -81,6 +81,49 @@ make_file(struct sti_index_writer *writer)
     assert_int_equal(sti_index_seal(writer), 0);
 }
 
+/* An index of shards: two fields, of which a sample lacks one. */
+static void
+make_tar(struct sti_index_writer *writer)
+{
+    static const char *const keys[] = {"a/0", "../../1", "/2"};
+    static const struct sti_index_range ranges[3][2] = {
+        {{0, 10}, {1024, 5}}, {{STI_INDEX_NO_FIELD, 0}, {0, 7}}, {{512, 0}, {0, 4}}};
+    struct sti_index_head head = {.format = STK_FORMAT_TAR,
+                                  .sources = 2,
+                                  .home_source = STI_INDEX_NO_HOME,
+                                  .has_labels = 1,
+                                  .samples = 3,
+                                  .fields = 2,
+                                  .names_bytes = 4 + 8 + 3 + 4 + 5 + 6 + 8};
+
+    assert_int_equal(sti_index_writer_init(writer, &head), 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct sti_index_span span = {.key = keys[i],
+                                      .offset = 512 + 4096 * (uint64_t)i,
+                                      .n_bytes = i == 0   ? 1029
+                                                 : i == 1 ? 7
+                                                          : 512,
+                                      .source_idx = i == 2};
+
+        sti_index_put_span(writer, i, &span);
+        for (uint32_t field = 0; field < 2; field++)
+            sti_index_put_range(writer, i, field, &ranges[i][field]);
+        sti_index_put_label(writer, i, 100 + (int64_t)i);
+    }
+    sti_index_put_field(writer, 0, "jpg");
+    sti_index_put_field(writer, 1, "json");
+    sti_index_put_fingerprint(writer);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct sti_index_source source = {.path = i ? "x/b.tar" : "a.tar",
+                                          .kind = STI_INDEX_DATA,
+                                          .mtime_ns = 3 + (int64_t)i,
+                                          .n_bytes = 10240};
+
+        sti_index_put_source(writer, i, &source);
+    }
+    assert_int_equal(sti_index_seal(writer), 0);
+}
+
 static int
 load(struct sti_index *index, const void *image, uint64_t n_bytes)
 {
@@ -227,6 +270,30 @@ test_every_byte(void **state)
     make_file(&writer);
     check_every_byte(&writer);
     sti_index_writer_fini(&writer);
+    make_tar(&writer);
+    check_every_byte(&writer);
+    sti_index_writer_fini(&writer);
+}
+
+/* Of an index of shards: spans lie in their shards, fields in their spans. */
+static void
+use_spans(const struct sti_index *index)
+{
+    struct sti_index_source source;
+    struct sti_index_span span;
+    struct sti_index_range range;
+
+    for (uint64_t i = 0; i < index->head.samples; i++) {
+        assert_int_equal(sti_index_get_span(index, i, &span), 0);
+        assert_int_equal(sti_index_get_source(index, span.source_idx, &source), 0);
+        assert_true(span.offset <= source.n_bytes && span.n_bytes <= source.n_bytes - span.offset);
+        for (uint32_t field = 0; field < index->head.fields; field++) {
+            assert_int_equal(sti_index_get_range(index, i, field, &range), 0);
+            assert_true(range.at == STI_INDEX_NO_FIELD
+                            ? range.n_bytes == 0
+                            : range.at <= span.n_bytes && range.n_bytes <= span.n_bytes - range.at);
+        }
+    }
 }
 
 /* Whatever the checksums let through must be usable: strings end, ranges lie in the file. */
@@ -244,6 +311,10 @@ use(const struct sti_index *index)
         assert_true(index->head.data_offset + last * index->head.stride_bytes +
                         index->head.uniform_bytes <=
                     data.n_bytes);
+        return;
+    }
+    if (index->head.format == STK_FORMAT_TAR) {
+        use_spans(index);
         return;
     }
     for (uint64_t i = 0; i < index->head.samples; i++) {
@@ -296,6 +367,9 @@ test_hostile(void **state)
     check_hostile(&writer);
     sti_index_writer_fini(&writer);
     make_file(&writer);
+    check_hostile(&writer);
+    sti_index_writer_fini(&writer);
+    make_tar(&writer);
     check_hostile(&writer);
     sti_index_writer_fini(&writer);
 }
@@ -373,7 +447,31 @@ check_golden(const char *name, const struct sti_index_writer *writer)
     assert_int_equal(fclose(file), 0);
 }
 
-/* Version 1 is what it was: indexes that are on disks stay readable. */
+/* An index of version 1, as it lies on disks, is read; its tables are what they are now. */
+static void
+check_version_1(const char *name, const struct sti_index_writer *writer)
+{
+    char path[512];
+    static uint64_t golden[256]; /* aligned */
+    struct sti_index index;
+
+    (void)snprintf(path, sizeof(path), "%s/%s", golden_dir, name);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    size_t n_bytes = fread(golden, 1, sizeof(golden), file);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(n_bytes, writer->head.index_bytes);
+    assert_int_equal(((const unsigned char *)golden)[8], 1);
+    assert_int_equal(load(&index, golden, n_bytes), 0);
+    assert_int_equal(index.head.fingerprint, writer->head.fingerprint);
+    assert_memory_equal((const char *)golden + STI_INDEX_HEAD_BYTES,
+                        writer->image + STI_INDEX_HEAD_BYTES, n_bytes - STI_INDEX_HEAD_BYTES);
+    ((unsigned char *)golden)[16] = STK_FORMAT_TAR; /* which that version did not have */
+    sti_index_put_checksums((unsigned char *)golden, n_bytes);
+    assert_int_equal(load(&index, golden, n_bytes), STK_E_CORRUPT);
+}
+
+/* The versions are what they were: indexes that are on disks stay readable. */
 static void
 test_golden(void **state)
 {
@@ -384,10 +482,15 @@ test_golden(void **state)
         skip();
     make_folder(&writer);
     sti_index_make_stamp(writer.image + STI_INDEX_STAMP_AT, 1700000000123456789);
-    check_golden("folder", &writer);
+    check_version_1("folder", &writer);
+    check_golden("folder2", &writer);
     sti_index_writer_fini(&writer);
     make_file(&writer);
-    check_golden("window", &writer);
+    check_version_1("window", &writer);
+    check_golden("window2", &writer);
+    sti_index_writer_fini(&writer);
+    make_tar(&writer);
+    check_golden("tar2", &writer);
     sti_index_writer_fini(&writer);
 }
 

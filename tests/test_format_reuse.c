@@ -153,7 +153,7 @@ test_corrupt(void **state)
     open_bad(&scratch, root, NULL, STK_E_CORRUPT, "tables");
     flip(600);
     flip(8);
-    open_bad(&scratch, root, NULL, STK_E_VERSION, "version 17");
+    open_bad(&scratch, root, NULL, STK_E_VERSION, "version 18");
     flip(8);
     flip(0);
     open_bad(&scratch, root, NULL, STK_E_CORRUPT, "no index");

@@ -5,7 +5,7 @@ import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-C_FOLDERS = ("include", "src", "cli", "examples", "bench", "tests")
+C_FOLDERS = ("include", "src", "cli", "python", "examples", "bench", "tests")
 
 # Comments, strings and characters, in one pass, so that a quote in a comment is not a string.
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)

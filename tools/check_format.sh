@@ -18,7 +18,7 @@ for program in "${CLANG_FORMAT:-clang-format-14}" clang-format-14 clang-format; 
         mode="--dry-run -Werror"
         [ "${1:-}" = --fix ] && mode="-i"
         # shellcheck disable=SC2086 # a list of words
-        find include src cli examples bench tests -name '*.[ch]' -print0 |
+        find include src cli python examples bench tests -name '*.[ch]' -print0 |
             xargs -0 "$program" --style=file $mode
         exit
     fi

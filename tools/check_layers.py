@@ -57,7 +57,7 @@ IMPURE_HEADERS = {"base/clock.h", "base/thread.h", "base/pool.h"}
 PURE_BANS = ("pthread.h", "fcntl.h", "unistd.h", "time.h", "dirent.h", "sys/stat.h", "sys/mman.h")
 # What the lowest room may know of the public interface: errors, no domain word.
 BASE_PUBLIC = {"stoker/types.h"}
-USERS = {"cli", "examples", "bench"}
+USERS = {"cli", "python", "examples", "bench"}
 
 
 def check_library(place, name):

@@ -96,12 +96,16 @@ typedef enum stk_format {
     STK_FORMAT_RECORD = 3,       /* fixed-size records in one file after a header (.bin) */
     STK_FORMAT_NPY = 4,          /* rows of a C-ordered .npy array */
     STK_FORMAT_IDX = 5,          /* items of an IDX file (MNIST and its like), uncompressed */
-    STK_FORMAT_WINDOW = 6        /* overlapping windows of fixed length over one file of tokens */
+    STK_FORMAT_WINDOW = 6,       /* overlapping windows of fixed length over one file of tokens */
+    STK_FORMAT_TAR = 7           /* uncompressed tar shards, files grouped as WebDataset does */
 } stk_format;
 
+/* Fields of a sample at most. */
+#define STK_MAX_FIELDS 32
+
 /*
- * format         stk_format; 0 recognises class folders, folders, .npy and IDX. RECORD and
- *                WINDOW are never guessed.
+ * format         stk_format; 0 recognises class folders, folders, .npy, IDX and tar shards.
+ *                RECORD and WINDOW are never guessed.
  * header_bytes   RECORD, WINDOW: bytes before the first record or token.
  * record_bytes   RECORD: bytes of one record, 1 .. 2^40.
  * token_bytes    WINDOW: bytes of one token, 1 .. 64; 0: 2.
@@ -111,6 +115,9 @@ typedef enum stk_format {
  * extensions     folders: accepted endings, separated by blanks, matched without regard to
  *                case. NULL: torchvision's image extensions for CLASS_FOLDER; every file for
  *                FOLDER. "*": every file.
+ * fields         TAR: the fields to load, in order, separated by blanks ("jpg json"); every
+ *                sample must have them. NULL: all that there are, in order of appearance, where
+ *                a sample may lack some; without "cls" where that is a number everywhere.
  * index_path     where the index is; NULL: ".stoker-index" in or beside the data, or a file in
  *                the engine's cache_dir.
  * rebuild        1: makes the index anew even if the one that is there is good.
@@ -128,13 +135,18 @@ typedef struct stk_dataset_opts {
     const char *labels_path;
     const char *extensions;
     const char *index_path;
+    const char *fields;
 } stk_dataset_opts;
 
 #define STK_DATASET_OPTS_INIT .size = sizeof(stk_dataset_opts)
 
 /*
  * Opens a data set for reading. The first time its index is built, in parallel, and stored;
- * later it is mapped: no file but directories is looked at. opts may be NULL.
+ * later it is mapped: no file but directories and shards is looked at. opts may be NULL.
+ *
+ * path: a directory or a file. Tar shards also come as a list in braces or as a pattern for the
+ * names of a directory: "train-{000000..000146}.tar", "{a,b,c}.tar", "train-*.tar". A field
+ * "cls" of digits is a sample's label.
  * ret_dataset: returns owned, closed with stk_dataset_close() before its engine.
  * Errors, each with the path: -ENOENT, -EACCES, -ENOTDIR, -EINVAL (an option; an empty data
  * set; a file that is not of its format), STK_E_STALE (the data set changed since it was
@@ -145,15 +157,46 @@ STK_API int
 stk_dataset_open(stk_dataset **ret_dataset, stk_engine *engine, const char *path,
                  const stk_dataset_opts *opts, stk_error *err);
 
-/* Closes a data set; NULL is allowed. Loaders over it must have been closed. */
+/* Closes a data set; NULL is allowed. Loaders and views over it must have been closed. */
 STK_API void
 stk_dataset_close(stk_dataset *dataset);
+
+/*
+ * Views: data sets made of others, to a loader like any other. The others are borrowed and closed
+ * after the view. A view's fingerprint follows from theirs; labels stay what they are there, and
+ * classes have names only where all have the same. ret_dataset: returns owned, closed with
+ * stk_dataset_close(). No I/O; O(n) where sizes differ. Errors of all: -EINVAL, -ENOMEM.
+ *
+ * stk_dataset_subset  the samples ids[0] .. ids[n - 1], copied, in this order; n 1 .. 2^48.
+ *                     -ERANGE no such sample.
+ * stk_dataset_range   count samples from first on. -ERANGE.
+ * stk_dataset_concat  n data sets (1 .. 65536), one behind the other. They must have the same
+ *                     fields, or one field each. -E2BIG more than 2^48 samples.
+ * stk_dataset_mix     a concatenation of which a loader draws by weights (above 0, of any sum):
+ *                     samples of each data set per epoch, in fixed proportion, all of it before
+ *                     one comes again, also across epochs. The draws of an epoch are a function
+ *                     of the order's seed and the epoch; the order's kind is left 0 (or LIST).
+ *                     samples: of an epoch, 1 .. 2^48; 0: as many as there are.
+ * A mix cannot be part of another view.
+ */
+STK_API int
+stk_dataset_subset(stk_dataset **ret_dataset, stk_dataset *dataset, const uint64_t *ids, uint64_t n,
+                   stk_error *err);
+STK_API int
+stk_dataset_range(stk_dataset **ret_dataset, stk_dataset *dataset, uint64_t first, uint64_t count,
+                  stk_error *err);
+STK_API int
+stk_dataset_concat(stk_dataset **ret_dataset, stk_dataset *const *datasets, uint32_t n,
+                   stk_error *err);
+STK_API int
+stk_dataset_mix(stk_dataset **ret_dataset, stk_dataset *const *datasets, const double *weights,
+                uint32_t n, uint64_t samples, stk_error *err);
 
 #define STK_MAX_DIMS 8
 
 typedef struct stk_dataset_info {
     size_t size;
-    uint32_t format;  /* stk_format, never AUTO */
+    uint32_t format;  /* stk_format; AUTO of a view of several formats */
     uint32_t classes; /* number of class names, 0 without */
     uint64_t samples;
     uint64_t bytes;            /* sum of all samples */
@@ -164,6 +207,8 @@ typedef struct stk_dataset_info {
     uint32_t dims;             /* of one sample, 0 if unknown */
     uint32_t index_built;      /* 1: this open built the index; 0: it was there */
     uint64_t shape[STK_MAX_DIMS];
+    uint32_t fields; /* of a sample, 1 .. STK_MAX_FIELDS */
+    uint32_t files;  /* that samples are ranges of; 0 where each is a file of its own */
 } stk_dataset_info;
 
 #define STK_DATASET_INFO_INIT .size = sizeof(stk_dataset_info)
@@ -176,9 +221,20 @@ stk_dataset_get_info(const stk_dataset *dataset, stk_dataset_info *info);
 STK_API const char *
 stk_dataset_class_name(const stk_dataset *dataset, uint32_t class_idx);
 
+/* The name of a field; "data" where a format has only one and gives it none. Returns borrowed
+ * until the data set is closed; NULL out of range. */
+STK_API const char *
+stk_dataset_field_name(const stk_dataset *dataset, uint32_t field_idx);
+
+/* What a sample is called: TAR its key, folders the path in them, "" for other formats. Returns
+ * borrowed until the data set is closed; NULL for no such sample. */
+STK_API const char *
+stk_dataset_sample_name(const stk_dataset *dataset, uint64_t sample);
+
 /*
  * Where a sample lies. path: room for path_size bytes, always terminated. ret_offset and
- * ret_bytes in the file, ret_label -1 without one; each may be NULL.
+ * ret_bytes in the file (TAR: from the first to the last of its loaded fields), ret_label -1
+ * without one; each may be NULL.
  * Errors: -ERANGE no such sample, -ENAMETOOLONG. Any thread.
  */
 STK_API int

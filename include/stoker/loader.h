@@ -48,9 +48,16 @@ typedef enum stk_bad_sample {
     STK_BAD_REPLACE = 2  /* the next good id modulo n takes its place and a ledger says so */
 } stk_bad_sample;
 
+/* A field of a stored sample. */
+typedef struct stk_decode_field {
+    const char *name;
+    const void *bytes; /* NULL: this sample lacks the field */
+    uint64_t n_bytes;
+} stk_decode_field;
+
 /* What a decode function is given. All of it is borrowed for the call. */
 typedef struct stk_decode_args {
-    const void *bytes; /* the stored sample */
+    const void *bytes; /* the stored sample; with several fields, the first of them */
     uint64_t n_bytes;
     void *slot; /* item_bytes of the batch, contents undefined */
     uint64_t item_bytes;
@@ -58,6 +65,8 @@ typedef struct stk_decode_args {
     uint64_t epoch;
     uint64_t seed; /* a hash of (order seed, epoch, sample): the same on every run and rank */
     int64_t label;
+    const stk_decode_field *fields; /* n_fields of them, in the data set's order */
+    uint64_t n_fields;              /* 1 or more */
 } stk_decode_args;
 
 /*
@@ -79,13 +88,15 @@ typedef int (*stk_decode_fn)(void *context, const stk_decode_args *args);
  * ram_bytes       this loader's part of the engine's RAM tier; 0: what the data set needs, as
  *                 far as it is still free. STK_E_INFEASIBLE if it is not free.
  * staging_bytes   memory for batches being filled or borrowed; 0: 256 MiB, or four of the
- *                 largest batches if that is more. At least two of the largest batches.
- * staging_batches at most so many batches are staged or borrowed, 2 .. 65536; 0: as many as
- *                 staging_bytes holds.
- * borrow_max      batches that may be out at a time, 1 .. 64; 0: 2.
+ *                 largest batches (borrow_max + 2, if that is more) where it is less. At least
+ *                 two of the largest batches, and as many as borrow_max.
+ * staging_batches at most so many batches are staged or borrowed, 2 .. 65536, borrow_max at
+ *                 least; 0: as many as staging_bytes holds.
+ * borrow_max      batches that may be out at a time, 1 .. 64; 0: 2. With the batch size it may
+ *                 not make more than 2^20 - 1 samples.
  * retries         of a read that failed, 1 .. 16 (STK_NONE: none); 0: 1.
  * bad_sample      stk_bad_sample.
- * decode          NULL: the bytes as they are stored.
+ * decode          NULL: the bytes as they are stored; with several fields, RAW only.
  * item_bytes      bytes of a slot; with decode, required; without, 0 or the record size.
  */
 typedef struct stk_loader_opts {
@@ -111,6 +122,15 @@ typedef struct stk_loader_opts {
 
 #define STK_LOADER_OPTS_INIT .size = sizeof(stk_loader_opts)
 
+/* A field of a batch. Arrays of count elements, as in stk_batch. */
+typedef struct stk_field {
+    const char *name;         /* as stk_dataset_field_name(); "" of what was decoded */
+    void *data;               /* FIXED: count x item_bytes, writable; RAW: NULL */
+    uint64_t item_bytes;      /* FIXED */
+    const void *const *items; /* pointers; NULL where a sample lacks the field */
+    const uint64_t *n_bytes;  /* lengths */
+} stk_field;
+
 /* A batch, borrowed from stk_loader_next() until it is given to stk_loader_release(). */
 typedef struct stk_batch {
     uint64_t epoch;
@@ -122,9 +142,11 @@ typedef struct stk_batch {
     const int64_t *labels;    /* count labels, -1 without */
     void *data;               /* FIXED: count x item_bytes, writable; RAW: NULL */
     uint64_t item_bytes;      /* FIXED */
-    const void *const *items; /* count pointers, in both layouts */
+    const void *const *items; /* count pointers, in both layouts; of the first field */
     const uint64_t *n_bytes;  /* count lengths */
-    void *reserved[4];
+    const stk_field *fields;  /* n_fields of them; the first is what is above */
+    uint64_t n_fields;        /* RAW: those of the data set; FIXED: 1 */
+    void *reserved[2];
     void *handle; /* the library's own */
 } stk_batch;
 
@@ -156,14 +178,23 @@ stk_loader_close(stk_loader *loader);
 STK_API int
 stk_loader_next(stk_loader *loader, stk_batch *batch);
 
+/*
+ * stk_loader_next() that waits at most timeout_ns nanoseconds (0: only looks; UINT64_MAX: as
+ * long as it takes) and returns -ETIMEDOUT when the batch is not there by then; the next call
+ * waits for the same one, and the statistics count what both have waited. For a caller that has
+ * something else to look at now and then.
+ */
+STK_API int
+stk_loader_next_timeout(stk_loader *loader, stk_batch *batch, uint64_t timeout_ns);
+
 /* Gives a batch back, in any order: its pointers are set to NULL, its numbers stay. Errors:
  * -EINVAL not borrowed. Does not block. */
 STK_API int
 stk_loader_release(stk_loader *loader, stk_batch *batch);
 
 /*
- * Makes a stk_loader_next() that waits, or the next one that would, return -EINTR. Any thread;
- * safe in a signal handler.
+ * Makes a stk_loader_next() that waits, or else the next call of it, return -EINTR. Any thread;
+ * safe in a signal handler. NULL is allowed.
  */
 STK_API void
 stk_loader_interrupt(stk_loader *loader);

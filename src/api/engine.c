@@ -114,6 +114,22 @@ stk_dataset_class_name(const stk_dataset *dataset, uint32_t class_idx)
     return sti_dataset_class_name(dataset->dataset, class_idx);
 }
 
+const char *
+stk_dataset_field_name(const stk_dataset *dataset, uint32_t field_idx)
+{
+    if (field_idx >= sti_dataset_fields(dataset->dataset))
+        return NULL;
+    return sti_dataset_field_name(dataset->dataset, field_idx);
+}
+
+const char *
+stk_dataset_sample_name(const stk_dataset *dataset, uint64_t sample)
+{
+    if (sample >= sti_dataset_count(dataset->dataset))
+        return NULL;
+    return sti_dataset_sample_name(dataset->dataset, sample);
+}
+
 int
 stk_dataset_locate(const stk_dataset *dataset, uint64_t sample, char *path, size_t path_size,
                    uint64_t *ret_offset, uint64_t *ret_bytes, int64_t *ret_label)

@@ -52,7 +52,13 @@ stk_loader_close(stk_loader *loader)
 int
 stk_loader_next(stk_loader *loader, stk_batch *batch)
 {
-    return loader && batch ? sti_loader_next(loader->loader, batch) : -EINVAL;
+    return stk_loader_next_timeout(loader, batch, UINT64_MAX);
+}
+
+int
+stk_loader_next_timeout(stk_loader *loader, stk_batch *batch, uint64_t timeout_ns)
+{
+    return loader && batch ? sti_loader_next(loader->loader, batch, timeout_ns) : -EINVAL;
 }
 
 int
@@ -64,7 +70,8 @@ stk_loader_release(stk_loader *loader, stk_batch *batch)
 void
 stk_loader_interrupt(stk_loader *loader)
 {
-    sti_loader_interrupt(loader->loader);
+    if (loader)
+        sti_loader_interrupt(loader->loader);
 }
 
 int

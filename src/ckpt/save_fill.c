@@ -195,7 +195,6 @@ fill_job(struct sti_job *job)
     struct sti_slot *slot =
         (struct sti_slot *)(void *)((char *)job - offsetof(struct sti_slot, job));
     struct sti_saver *saver = slot->saver;
-    struct sti_aio *aio = saver->opts.aio; /* outlives the saver */
 
     copy_and_sum(slot);
     sti_mutex_lock(&saver->lock);
@@ -204,9 +203,10 @@ fill_job(struct sti_job *job)
         sti_cond_broadcast(&saver->changed);
     slot->next = saver->filled;
     saver->filled = slot;
+    /* Under the lock, since saver and aio may be gone as soon as the loop has seen the slot. The
+     * wake does not block. */
+    sti_aio_wake(saver->opts.aio);
     sti_mutex_unlock(&saver->lock);
-    /* From here on the saver may be gone: its loop has seen the slot. */
-    sti_aio_wake(aio);
 }
 
 void

@@ -37,8 +37,9 @@ struct sti_engine {
     struct sti_loop *loop;
     struct sti_hierarchy hierarchy;
     uint32_t queue_depth;
-    uint32_t max_open_files;
+    uint32_t max_open_files; /* one half for single reads, one for files held open */
     bool is_buffered;
+    uint64_t allocations_at_open;
     char *cache_dir;
     struct sti_mutex lock;
     bool is_unarbitrated;
@@ -46,6 +47,7 @@ struct sti_engine {
     struct arbiter
         arbiters[DEVICES_MAX]; /* which there are, under the lock; the rest, the loop's */
     uint64_t ram_taken_bytes STI_GUARDED_BY(&lock);
+    uint32_t files_taken STI_GUARDED_BY(&lock);
 };
 
 static uint32_t
@@ -129,7 +131,7 @@ open_loop(struct sti_engine *engine, const stk_engine_opts *opts, stk_error *err
     struct sti_aio_opts aio_opts = {.method = opts->io_method,
                                     .pool = engine->pool,
                                     .queue_depth = engine->queue_depth,
-                                    .max_open_files = engine->max_open_files};
+                                    .max_open_files = engine->max_open_files / 2};
 
     if (opts->shape && opts->shape[0] != '\0') {
         int rc = sti_shape_new(&aio_opts.shape, opts->shape, err);
@@ -170,6 +172,7 @@ sti_engine_open(struct sti_engine **ret_engine, const stk_engine_opts *opts, stk
 
     if (!engine)
         return sti_error_set(err, -ENOMEM, "no memory for the engine");
+    engine->allocations_at_open = sti_mem_count();
     rc = check_opts(opts, err);
     if (rc == 0)
         rc = sti_hierarchy_parse(&engine->hierarchy, opts->tiers, err);
@@ -297,13 +300,34 @@ sti_engine_budget(struct sti_engine *engine, uint64_t device)
     return budget;
 }
 
+uint32_t
+sti_engine_take_files(struct sti_engine *engine, uint32_t want)
+{
+    sti_mutex_lock(&engine->lock);
+    uint32_t n_free = engine->max_open_files - engine->max_open_files / 2 - engine->files_taken;
+    /* Who wants all that there are leaves something to the next one. */
+    uint32_t n_files = want < n_free ? want : n_free / 2;
+    engine->files_taken += n_files;
+    sti_mutex_unlock(&engine->lock);
+    return n_files;
+}
+
+void
+sti_engine_return_files(struct sti_engine *engine, uint32_t n_files)
+{
+    sti_mutex_lock(&engine->lock);
+    assert(engine->files_taken >= n_files);
+    engine->files_taken -= n_files;
+    sti_mutex_unlock(&engine->lock);
+}
+
 int
 sti_engine_aio_open(struct sti_engine *engine, struct sti_aio **ret_aio, stk_error *err)
 {
     struct sti_aio_opts opts = {.method = sti_engine_method_name(engine),
                                 .pool = engine->pool,
                                 .queue_depth = engine->queue_depth,
-                                .max_open_files = engine->max_open_files};
+                                .max_open_files = engine->max_open_files / 2};
 
     return sti_aio_open(ret_aio, &opts, err);
 }
@@ -319,5 +343,5 @@ sti_engine_stats(struct sti_engine *engine, stk_engine_stats *stats)
     stats->submit_calls = aio_stats.submit_calls;
     stats->loop_wakeups = aio_stats.waits;
     stats->io_errors = aio_stats.errors;
-    stats->allocations = sti_mem_count();
+    stats->allocations = sti_mem_count() - engine->allocations_at_open;
 }

@@ -49,6 +49,13 @@ sti_engine_take_ram(struct sti_engine *engine, uint64_t want_bytes, uint64_t lea
 void
 sti_engine_return_ram(struct sti_engine *engine, uint64_t n_bytes);
 
+/* Takes a part of the files that may be held open: want, or what is free; returns how many. They
+ * are counted apart from those that are open for one read only. Any thread. */
+uint32_t
+sti_engine_take_files(struct sti_engine *engine, uint32_t want);
+void
+sti_engine_return_files(struct sti_engine *engine, uint32_t n_files);
+
 /* An aio of the calling thread's own, for work that is not the loop's (indexing). Closed with
  * sti_aio_close(). Errors: as sti_aio_open(). */
 int

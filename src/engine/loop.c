@@ -95,7 +95,9 @@ loop_main(void *context)
             break;
         (void)sti_aio_wait(loop->aio, run_steps(loop));
     }
-    sti_aio_close(loop->aio);
+    /* Closing is left to the thread that joins this one: it may still be in a wake. */
+    while (sti_aio_pending(loop->aio) > 0)
+        (void)sti_aio_wait(loop->aio, UINT64_MAX);
     return NULL;
 }
 
@@ -223,6 +225,7 @@ sti_loop_close(struct sti_loop *loop)
         return;
     sti_loop_call(loop, stop, loop);
     sti_thread_join(loop->thread);
+    sti_aio_close(loop->aio);
     sti_cond_fini(&loop->changed);
     sti_mutex_fini(&loop->lock);
     sti_mem_free(loop);

@@ -42,7 +42,8 @@ int
 sti_dataset_open(struct sti_dataset **ret_dataset, struct sti_aio *aio, const char *path,
                  const stk_dataset_opts *opts, const char *cache_dir, stk_error *err);
 
-/* Unmaps the index and closes the directory. NULL is allowed. Blocks for these calls only. */
+/* Unmaps the index and closes the directory. NULL is allowed. Blocks for these calls only. Views
+ * of it have been closed before. */
 void
 sti_dataset_close(struct sti_dataset *dataset);
 
@@ -74,15 +75,54 @@ sti_dataset_label(const struct sti_dataset *dataset, uint64_t sample);
 int
 sti_dataset_path(const struct sti_dataset *dataset, uint64_t sample, char *buffer, size_t size);
 
-/* The directory that extents' paths are relative to. Borrowed until the data set is closed. */
+/* The directory of a data set that is no view; its extents name it too. Borrowed until the data
+ * set is closed. */
 int
 sti_dataset_dir_fd(const struct sti_dataset *dataset);
 
-/* True: all samples are ranges of one file, worth holding open. False: each is a whole file. */
+/* Files that hold many samples each: extents' `file` is below it. 0 where each sample is a file
+ * of its own. */
+uint32_t
+sti_dataset_files(const struct sti_dataset *dataset);
+
+/* The data sets that a data set is made of, itself where it is no view, and the first sample of
+ * each: what may be asked of the file system once for all. part_idx < parts. Errors: as
+ * sti_dataset_extent(). */
+uint32_t
+sti_dataset_parts(const struct sti_dataset *dataset);
+int
+sti_dataset_part_extent(const struct sti_dataset *dataset, uint32_t part_idx,
+                        struct sti_extent *ret_extent);
+
+/* Fields of a sample, 1 or more, and their names: "data" where the format gives none. Borrowed
+ * until the data set is closed; field_idx < fields. */
+uint32_t
+sti_dataset_fields(const struct sti_dataset *dataset);
+const char *
+sti_dataset_field_name(const struct sti_dataset *dataset, uint32_t field_idx);
+
+/* Where a field lies in the bytes of a sample's extent. */
+struct sti_field_range {
+    uint64_t at; /* STI_FIELD_NONE: the sample has no such field */
+    uint64_t n_bytes;
+};
+#define STI_FIELD_NONE UINT64_MAX
+
+/* A field that cannot be told, since the index was written to, is none. */
+struct sti_field_range
+sti_dataset_field(const struct sti_dataset *dataset, uint64_t sample, uint32_t field_idx);
+
+/* The key of a sample of shards, the path of one in a folder, else "". Borrowed until the data set
+ * is closed. */
+const char *
+sti_dataset_sample_name(const struct sti_dataset *dataset, uint64_t sample);
+
+/* True: all samples are ranges of one file, evenly spaced, and neighbours in it are neighbours
+ * in their ids. */
 bool
 sti_dataset_is_one_file(const struct sti_dataset *dataset);
 
-/* Size of that one file when it was indexed; 0 where each sample is a file. */
+/* Size of that one file when it was indexed; else 0. */
 uint64_t
 sti_dataset_file_bytes(const struct sti_dataset *dataset);
 

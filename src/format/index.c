@@ -21,7 +21,7 @@
 bool
 sti_index_is_one_file(uint32_t format)
 {
-    return format >= STK_FORMAT_RECORD;
+    return format >= STK_FORMAT_RECORD && format <= STK_FORMAT_WINDOW;
 }
 
 static void
@@ -39,6 +39,7 @@ decode_head(struct sti_index_head *head, const unsigned char *at)
     head->options_hash = get_u64(at + AT_OPTIONS_HASH);
     head->data_offset = get_u64(at + AT_DATA_OFFSET);
     head->stride_bytes = get_u64(at + AT_STRIDE_BYTES);
+    head->fields = get_u32(at + AT_FIELDS);
     head->home_hash = get_u64(at + AT_HOME_HASH);
     head->names_bytes = get_u64(at + AT_NAMES_BYTES);
     head->index_bytes = get_u64(at + AT_INDEX_BYTES);
@@ -57,16 +58,18 @@ decode_head(struct sti_index_head *head, const unsigned char *at)
 static const char *
 head_fault(const struct sti_index_head *head)
 {
-    if (head->format < STK_FORMAT_CLASS_FOLDER || head->format > STK_FORMAT_WINDOW)
+    if (head->format < STK_FORMAT_CLASS_FOLDER || head->format > STK_FORMAT_TAR)
         return "unknown format";
-    if (head->auto_format > STK_FORMAT_WINDOW)
+    if (head->auto_format > STK_FORMAT_TAR)
         return "unknown detected format";
-    if (head->has_labels > 1 || (head->has_labels && !sti_index_is_one_file(head->format)))
+    if (head->has_labels > 1 || (head->has_labels && entry_bytes(head->format) == ENTRY_BYTES))
         return "bad label flag";
     if (head->samples == 0 || head->samples > SAMPLES_MAX)
         return "number of samples out of range";
     if ((head->format == STK_FORMAT_CLASS_FOLDER) != (head->classes > 0))
         return "number of classes out of range";
+    if ((head->format == STK_FORMAT_TAR) != (head->fields > 0) || head->fields > STK_MAX_FIELDS)
+        return "number of fields out of range";
     if (head->sources == 0)
         return "no sources";
     if (head->home_source != STI_INDEX_NO_HOME && head->home_source >= head->sources)
@@ -85,20 +88,24 @@ static bool
 place_tables(struct sti_index *index, uint64_t n_bytes)
 {
     const struct sti_index_head *head = &index->head;
-    /* No sum can overflow: 2^48 x 32 + 2 x 2^32 x 32 is far below 2^64. */
-    uint64_t entries = sti_index_is_one_file(head->format) ? 0 : head->samples * ENTRY_BYTES;
+    /* No sum can overflow: 2^48 x (32 + 32 x 16 + 8) + 2 x 2^32 x 32 is far below 2^64. */
+    uint64_t entries = head->samples * entry_bytes(head->format);
+    uint64_t ranges = head->samples * ranges_bytes(head->fields);
     uint64_t labels = head->has_labels ? head->samples * LABEL_BYTES : 0;
     uint64_t sources = (uint64_t)head->sources * SOURCE_BYTES;
     uint64_t classes = (uint64_t)head->classes * CLASS_BYTES;
-    uint64_t tables = STI_INDEX_HEAD_BYTES + entries + labels + sources + classes;
+    uint64_t fields = (uint64_t)head->fields * FIELD_BYTES;
+    uint64_t tables = STI_INDEX_HEAD_BYTES + entries + ranges + labels + sources + classes + fields;
 
     if (head->index_bytes != n_bytes || tables > n_bytes || head->names_bytes != n_bytes - tables)
         return false;
     index->entries = index->image + STI_INDEX_HEAD_BYTES;
-    index->labels = index->entries + entries;
+    index->ranges = index->entries + entries;
+    index->labels = index->ranges + ranges;
     index->source_table = index->labels + labels;
     index->class_table = index->source_table + sources;
-    index->names = (const char *)index->class_table + classes;
+    index->field_table = index->class_table + classes;
+    index->names = (const char *)index->field_table + fields;
     return true;
 }
 
@@ -115,15 +122,18 @@ sti_index_parse(struct sti_index *ret_index, const void *image, uint64_t n_bytes
         return sti_error_set(err, STK_E_CORRUPT, "this is no index: it does not begin with %s",
                              INDEX_MAGIC);
     uint32_t version = get_u32(index.image + AT_VERSION);
-    if (version != STI_INDEX_VERSION)
+    if (version < STI_INDEX_VERSION_MIN || version > STI_INDEX_VERSION)
         return sti_error_set(err, STK_E_VERSION,
-                             "the index has format version %u, this library reads %d; rebuild it",
-                             version, STI_INDEX_VERSION);
+                             "the index has format version %u, this library reads %d to %d; "
+                             "rebuild it",
+                             version, STI_INDEX_VERSION_MIN, STI_INDEX_VERSION);
     if (get_u32(index.image + AT_HEAD_CRC) != sti_crc32c(0, index.image, AT_HEAD_CRC) ||
         get_u32(index.image + AT_HEAD_BYTES) != STI_INDEX_HEAD_BYTES)
         return sti_error_set(err, STK_E_CORRUPT, "the checksum of the index's head is wrong");
     decode_head(&index.head, index.image);
     const char *fault = head_fault(&index.head);
+    if (!fault && version < 2 && index.head.format == STK_FORMAT_TAR)
+        fault = "its version has no shards";
     if (fault)
         return sti_error_set(err, STK_E_CORRUPT, "the index's head is damaged: %s", fault);
     if (!place_tables(&index, n_bytes))
@@ -158,6 +168,51 @@ sti_index_get_entry(const struct sti_index *index, uint64_t sample,
     ret_entry->n_bytes = get_u64(at + 8);
     ret_entry->label = get_u32(at + 16);
     return 0;
+}
+
+int
+sti_index_get_span(const struct sti_index *index, uint64_t sample, struct sti_index_span *ret_span)
+{
+    const unsigned char *at = index->entries + sample * SPAN_BYTES;
+    const char *key = get_name(index, get_u64(at), get_u32(at + 20));
+
+    if (!key || get_u32(at + 16) >= index->head.sources)
+        return STK_E_CORRUPT;
+    ret_span->key = key;
+    ret_span->n_bytes = get_u64(at + 8);
+    ret_span->source_idx = get_u32(at + 16);
+    ret_span->offset = get_u64(at + 24);
+    return 0;
+}
+
+int
+sti_index_get_range(const struct sti_index *index, uint64_t sample, uint32_t field_idx,
+                    struct sti_index_range *ret_range)
+{
+    const unsigned char *entry = index->entries + sample * SPAN_BYTES;
+    uint64_t span_bytes = get_u64(entry + 8);
+
+    if (index->head.fields == 1) {
+        *ret_range = (struct sti_index_range){.at = 0, .n_bytes = span_bytes};
+        return 0;
+    }
+    const unsigned char *at =
+        index->ranges + (sample * index->head.fields + field_idx) * RANGE_BYTES;
+    struct sti_index_range range = {.at = get_u64(at), .n_bytes = get_u64(at + 8)};
+    if (range.at == STI_INDEX_NO_FIELD
+            ? range.n_bytes > 0
+            : range.at > span_bytes || range.n_bytes > span_bytes - range.at)
+        return STK_E_CORRUPT;
+    *ret_range = range;
+    return 0;
+}
+
+const char *
+sti_index_get_field(const struct sti_index *index, uint32_t field_idx)
+{
+    const unsigned char *at = index->field_table + (size_t)field_idx * FIELD_BYTES;
+
+    return get_name(index, get_u64(at), get_u32(at + 8));
 }
 
 int64_t
@@ -220,12 +275,38 @@ is_inside(const char *path, size_t length)
     return true;
 }
 
+/* Sums over the sizes of samples, as the head has them. */
+struct sums {
+    uint64_t sum, max, smallest;
+};
+
+static bool
+add_size(struct sums *sums, uint64_t n_bytes)
+{
+    if (n_bytes > INT64_MAX - sums->sum)
+        return false;
+    sums->sum += n_bytes;
+    sums->max = n_bytes > sums->max ? n_bytes : sums->max;
+    sums->smallest = n_bytes < sums->smallest ? n_bytes : sums->smallest;
+    return true;
+}
+
+static const char *
+sums_fault(const struct sti_index_head *head, const struct sums *sums)
+{
+    if (sums->sum != head->n_bytes || sums->max != head->max_bytes)
+        return "the sizes of the samples do not fit their sums";
+    if (head->uniform_bytes != (sums->smallest == sums->max ? sums->max : 0))
+        return "the sizes of the samples differ";
+    return NULL;
+}
+
 static const char *
 entries_fault(const struct sti_index *index)
 {
     const struct sti_index_head *head = &index->head;
     struct sti_index_entry entry;
-    uint64_t sum = 0, max = 0, smallest = UINT64_MAX;
+    struct sums sums = {.smallest = UINT64_MAX};
 
     for (uint64_t sample = 0; sample < head->samples; sample++) {
         const unsigned char *at = index->entries + sample * ENTRY_BYTES;
@@ -235,17 +316,40 @@ entries_fault(const struct sti_index *index)
             return "a sample's path leads out of the data set";
         if (head->classes > 0 ? entry.label >= head->classes : entry.label != STI_INDEX_NO_LABEL)
             return "a sample's label is no class";
-        if (entry.n_bytes > INT64_MAX - sum)
+        if (!add_size(&sums, entry.n_bytes))
             return "the sizes add up to too much";
-        sum += entry.n_bytes;
-        max = entry.n_bytes > max ? entry.n_bytes : max;
-        smallest = entry.n_bytes < smallest ? entry.n_bytes : smallest;
     }
-    if (sum != head->n_bytes || max != head->max_bytes)
-        return "the sizes of the samples do not fit their sums";
-    if (head->uniform_bytes != (smallest == max ? max : 0))
-        return "the sizes of the samples differ";
-    return NULL;
+    return sums_fault(head, &sums);
+}
+
+/* Spans have to lie in their shards, and fields in their spans. Keys are no paths. */
+static const char *
+spans_fault(const struct sti_index *index)
+{
+    const struct sti_index_head *head = &index->head;
+    struct sums sums = {.smallest = UINT64_MAX};
+    struct sti_index_source source = {0};
+    uint32_t source_idx = UINT32_MAX;
+    struct sti_index_span span;
+    struct sti_index_range range;
+
+    for (uint64_t sample = 0; sample < head->samples; sample++) {
+        if (sti_index_get_span(index, sample, &span) != 0)
+            return "a sample's key or shard does not exist";
+        if (span.source_idx != source_idx &&
+            sti_index_get_source(index, span.source_idx, &source) != 0)
+            return "a shard has no path";
+        source_idx = span.source_idx;
+        if (source.n_bytes > INT64_MAX || span.offset > source.n_bytes ||
+            span.n_bytes > source.n_bytes - span.offset)
+            return "a sample lies beyond the end of its shard";
+        for (uint32_t field = 0; field < head->fields; field++)
+            if (sti_index_get_range(index, sample, field, &range) != 0)
+                return "a field lies outside of its sample";
+        if (!add_size(&sums, span.n_bytes))
+            return "the sizes add up to too much";
+    }
+    return sums_fault(head, &sums);
 }
 
 /* Samples of one file have to lie in it, and sizes to fit their sums. */
@@ -300,6 +404,8 @@ sources_fault(const struct sti_index *index)
         if (sti_index_get_source(index, i, &source) != 0 ||
             !is_inside(source.path, get_u32(index->source_table + (size_t)i * SOURCE_BYTES + 28)))
             return "a source's path leads out of the data set";
+        if (head->format == STK_FORMAT_TAR && (source.kind != STI_INDEX_DATA || !*source.path))
+            return "a shard is no file";
         if (i == head->home_source && source.kind != STI_INDEX_DIRECTORY)
             return "the home of the index is no directory";
     }
@@ -309,6 +415,9 @@ sources_fault(const struct sti_index *index)
         if (!name || name[0] == '\0')
             return "a class has no name";
     }
+    for (uint32_t i = 0; i < head->fields; i++)
+        if (!sti_index_get_field(index, i))
+            return "a field has no name";
     return NULL;
 }
 
@@ -321,7 +430,9 @@ sti_index_verify(const struct sti_index *index, stk_error *err)
     if (sti_crc32c(0, tables, n_bytes) != index->head.tables_crc)
         return sti_error_set(err, STK_E_CORRUPT, "the checksum of the index's tables is wrong");
     const char *fault = sources_fault(index);
-    if (!fault)
+    if (!fault && index->head.format == STK_FORMAT_TAR)
+        fault = spans_fault(index);
+    else if (!fault)
         fault =
             sti_index_is_one_file(index->head.format) ? ranges_fault(index) : entries_fault(index);
     if (!fault)

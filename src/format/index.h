@@ -12,18 +12,20 @@
 
 #include <stoker/engine.h>
 
-#define STI_INDEX_VERSION 1
+#define STI_INDEX_VERSION 2
+#define STI_INDEX_VERSION_MIN 1 /* the oldest that is read */
 #define STI_INDEX_HEAD_BYTES 512
 #define STI_INDEX_LARGEST 19 /* sums of the 2^0, 2^1 .. 2^18 largest samples */
 #define STI_INDEX_NO_HOME UINT32_MAX
 #define STI_INDEX_NO_LABEL UINT32_MAX
+#define STI_INDEX_NO_FIELD UINT64_MAX
 #define STI_INDEX_STAMP_AT 496
 #define STI_INDEX_STAMP_BYTES 16
 
 /* What an index was made from and is only good for while it has not changed. */
 enum sti_index_source_kind {
     STI_INDEX_DIRECTORY = 0, /* of folders: path relative to the root, "" the root itself */
-    STI_INDEX_DATA = 1,      /* the one file; path its name, relative to its directory */
+    STI_INDEX_DATA = 1,      /* the one file or a shard; path relative to the directory */
     STI_INDEX_LABELS = 2     /* the labels file; path "", it is what the options say */
 };
 
@@ -38,6 +40,20 @@ struct sti_index_entry {
     const char *path; /* relative to the root; borrowed from the index */
     uint64_t n_bytes;
     uint32_t label; /* STI_INDEX_NO_LABEL without */
+};
+
+/* A sample of shards: its fields lie in [offset, offset + n_bytes) of a source. */
+struct sti_index_span {
+    const char *key; /* borrowed from the index */
+    uint64_t offset;
+    uint64_t n_bytes;
+    uint32_t source_idx;
+};
+
+/* A field in its sample's span; at STI_INDEX_NO_FIELD where the sample has none. */
+struct sti_index_range {
+    uint64_t at;
+    uint64_t n_bytes;
 };
 
 /* The head, decoded. */
@@ -61,6 +77,7 @@ struct sti_index_head {
     uint64_t home_hash;    /* sti_index_name_hash() summed over the names in the home directory */
     uint64_t names_bytes;
     uint64_t index_bytes;
+    uint32_t fields; /* shards: fields of a sample; else 0 */
     uint64_t shape[STK_MAX_DIMS];
     uint64_t largest[STI_INDEX_LARGEST];
     char dtype[8];
@@ -71,9 +88,11 @@ struct sti_index {
     struct sti_index_head head;
     const unsigned char *image;
     const unsigned char *entries;
+    const unsigned char *ranges;
     const unsigned char *labels;
     const unsigned char *source_table;
     const unsigned char *class_table;
+    const unsigned char *field_table;
     const char *names;
 };
 
@@ -102,6 +121,17 @@ sti_index_verify(const struct sti_index *index, stk_error *err);
 int
 sti_index_get_entry(const struct sti_index *index, uint64_t sample,
                     struct sti_index_entry *ret_entry);
+
+/* A sample of shards, and its fields (field_idx < fields). Errors as sti_index_get_entry(). */
+int
+sti_index_get_span(const struct sti_index *index, uint64_t sample, struct sti_index_span *ret_span);
+int
+sti_index_get_range(const struct sti_index *index, uint64_t sample, uint32_t field_idx,
+                    struct sti_index_range *ret_range);
+
+/* The name of a field; field_idx < fields. NULL: the reference leads out of the index. */
+const char *
+sti_index_get_field(const struct sti_index *index, uint32_t field_idx);
 
 /* A label of the table; has_labels, sample < samples. */
 int64_t
@@ -151,13 +181,23 @@ void
 sti_index_put_entry(struct sti_index_writer *writer, uint64_t sample, const char *directory,
                     const char *name, uint64_t n_bytes, uint32_t label);
 
+/* A sample of shards; without its fields where they are one, which then is the span. */
+void
+sti_index_put_span(struct sti_index_writer *writer, uint64_t sample,
+                   const struct sti_index_span *span);
+void
+sti_index_put_range(struct sti_index_writer *writer, uint64_t sample, uint32_t field_idx,
+                    const struct sti_index_range *range);
+void
+sti_index_put_field(struct sti_index_writer *writer, uint32_t field_idx, const char *name);
+
 void
 sti_index_put_label(struct sti_index_writer *writer, uint64_t sample, int64_t label);
 
 void
 sti_index_put_class(struct sti_index_writer *writer, uint32_t class_idx, const char *name);
 
-/* Notes where the names of samples and classes end and those of sources begin: the former
+/* Notes where the names of samples, classes and fields end and those of sources begin: the former
  * belong to the fingerprint. */
 void
 sti_index_put_fingerprint(struct sti_index_writer *writer);
@@ -167,8 +207,9 @@ sti_index_put_source(struct sti_index_writer *writer, uint32_t source_idx,
                      const struct sti_index_source *source);
 
 /*
- * Sums up sizes, writes head and checksums. Order of calls: entries, labels and classes,
- * fingerprint, sources, seal. Errors: -ENOMEM, -E2BIG the sizes add up to more than INT64_MAX.
+ * Sums up sizes, writes head and checksums. Order of calls: entries or spans, labels, classes
+ * and fields, fingerprint, sources, seal. Errors: -ENOMEM, -E2BIG the sizes add up to more than
+ * INT64_MAX.
  */
 int
 sti_index_seal(struct sti_index_writer *writer);

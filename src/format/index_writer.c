@@ -8,27 +8,28 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdlib.h>
 
 #include "base/crc32c.h"
 #include "base/mem.h"
 #include "format/hash.h"
 #include "format/index_layout.h"
+#include "format/sizes.h"
 
 struct table_offsets {
-    uint64_t labels, sources, classes, names;
+    uint64_t ranges, labels, sources, classes, fields, names;
 };
 
 static struct table_offsets
 offsets_of(const struct sti_index_head *head)
 {
-    struct table_offsets at = {.labels = STI_INDEX_HEAD_BYTES};
+    struct table_offsets at;
 
-    if (!sti_index_is_one_file(head->format))
-        at.labels += head->samples * ENTRY_BYTES;
+    at.ranges = STI_INDEX_HEAD_BYTES + head->samples * entry_bytes(head->format);
+    at.labels = at.ranges + head->samples * ranges_bytes(head->fields);
     at.sources = at.labels + (head->has_labels ? head->samples * LABEL_BYTES : 0);
     at.classes = at.sources + (uint64_t)head->sources * SOURCE_BYTES;
-    at.names = at.classes + (uint64_t)head->classes * CLASS_BYTES;
+    at.fields = at.classes + (uint64_t)head->classes * CLASS_BYTES;
+    at.names = at.fields + (uint64_t)head->fields * FIELD_BYTES;
     return at;
 }
 
@@ -82,6 +83,43 @@ sti_index_put_entry(struct sti_index_writer *writer, uint64_t sample, const char
 }
 
 void
+sti_index_put_span(struct sti_index_writer *writer, uint64_t sample,
+                   const struct sti_index_span *span)
+{
+    unsigned char *at = writer->image + STI_INDEX_HEAD_BYTES + sample * SPAN_BYTES;
+    uint64_t key_at;
+
+    put_u32(at + 20, put_name(writer, "", span->key, &key_at));
+    put_u64(at, key_at);
+    put_u64(at + 8, span->n_bytes);
+    put_u32(at + 16, span->source_idx);
+    put_u64(at + 24, span->offset);
+}
+
+void
+sti_index_put_range(struct sti_index_writer *writer, uint64_t sample, uint32_t field_idx,
+                    const struct sti_index_range *range)
+{
+    unsigned char *at = writer->image + offsets_of(&writer->head).ranges;
+
+    assert(writer->head.fields > 1);
+    at += (sample * writer->head.fields + field_idx) * RANGE_BYTES;
+    put_u64(at, range->at);
+    put_u64(at + 8, range->n_bytes);
+}
+
+void
+sti_index_put_field(struct sti_index_writer *writer, uint32_t field_idx, const char *name)
+{
+    unsigned char *at = writer->image + offsets_of(&writer->head).fields;
+    uint64_t name_at;
+
+    at += (size_t)field_idx * FIELD_BYTES;
+    put_u32(at + 8, put_name(writer, "", name, &name_at));
+    put_u64(at, name_at);
+}
+
+void
 sti_index_put_label(struct sti_index_writer *writer, uint64_t sample, int64_t label)
 {
     put_u64(writer->image + offsets_of(&writer->head).labels + sample * LABEL_BYTES,
@@ -132,99 +170,43 @@ sti_index_put_source(struct sti_index_writer *writer, uint32_t source_idx,
     put_u32(at + 24, source->kind);
 }
 
-/* Puts a value in the place of the root of a heap whose root is the least. */
-static void
-heap_replace_root(uint64_t *heap, uint64_t n, uint64_t value)
-{
-    uint64_t at = 0;
-
-    for (;;) {
-        uint64_t child = 2 * at + 1;
-
-        if (child >= n)
-            break;
-        if (child + 1 < n && heap[child + 1] < heap[child])
-            child++;
-        if (heap[child] >= value)
-            break;
-        heap[at] = heap[child];
-        at = child;
-    }
-    heap[at] = value;
-}
-
+/* One file: all samples have one size. */
 static int
-compare_descending(const void *a, const void *b)
-{
-    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
-
-    return (left < right) - (left > right);
-}
-
-/* Sizes that differ: keeps the largest 2^18 in a heap, which starts as zeros. */
-static int
-sum_largest(struct sti_index_head *head, const unsigned char *entries)
-{
-    uint64_t room = UINT64_C(1) << (STI_INDEX_LARGEST - 1);
-    uint64_t n = head->samples < room ? head->samples : room;
-    uint64_t *heap = sti_mem_new(n, sizeof(*heap));
-    uint64_t sum = 0;
-
-    if (!heap)
-        return -ENOMEM;
-    for (uint64_t sample = 0; sample < head->samples; sample++) {
-        uint64_t n_bytes = get_u64(entries + sample * ENTRY_BYTES + 8);
-
-        if (n_bytes > heap[0])
-            heap_replace_root(heap, n, n_bytes);
-    }
-    qsort(heap, n, sizeof(*heap), compare_descending);
-    for (uint64_t i = 0, step = 0; step < STI_INDEX_LARGEST; step++) {
-        for (; i < n && i < UINT64_C(1) << step; i++)
-            sum += heap[i];
-        head->largest[step] = sum;
-    }
-    sti_mem_free(heap);
-    return 0;
-}
-
-static void
 sum_uniform(struct sti_index_head *head)
 {
+    head->max_bytes = head->uniform_bytes;
+    if (__builtin_mul_overflow(head->samples, head->uniform_bytes, &head->n_bytes) ||
+        head->n_bytes > INT64_MAX)
+        return -E2BIG;
     for (unsigned step = 0; step < STI_INDEX_LARGEST; step++) {
         uint64_t n = UINT64_C(1) << step;
 
         head->largest[step] = (n < head->samples ? n : head->samples) * head->uniform_bytes;
     }
+    return 0;
 }
 
+/* Entries and spans have their size at the same place. */
 static int
 sum_sizes(struct sti_index_writer *writer)
 {
     struct sti_index_head *head = &writer->head;
-    const unsigned char *entries = writer->image + STI_INDEX_HEAD_BYTES;
-    uint64_t least = UINT64_MAX;
+    const unsigned char *at = writer->image + STI_INDEX_HEAD_BYTES;
+    struct sti_sizes sizes;
 
-    head->n_bytes = 0;
-    head->max_bytes = head->uniform_bytes;
-    if (sti_index_is_one_file(head->format)) {
-        if (__builtin_mul_overflow(head->samples, head->uniform_bytes, &head->n_bytes) ||
-            head->n_bytes > INT64_MAX)
-            return -E2BIG;
-        sum_uniform(head);
-        return 0;
-    }
-    for (uint64_t sample = 0; sample < head->samples; sample++) {
-        uint64_t n_bytes = get_u64(entries + sample * ENTRY_BYTES + 8);
-
-        if (n_bytes > INT64_MAX - head->n_bytes)
-            return -E2BIG;
-        head->n_bytes += n_bytes;
-        least = n_bytes < least ? n_bytes : least;
-        head->max_bytes = n_bytes > head->max_bytes ? n_bytes : head->max_bytes;
-    }
-    head->uniform_bytes = least == head->max_bytes ? least : 0;
-    return sum_largest(head, entries);
+    if (sti_index_is_one_file(head->format))
+        return sum_uniform(head);
+    int rc = sti_sizes_begin(&sizes, head->samples);
+    if (rc < 0)
+        return rc;
+    for (uint64_t sample = 0; rc == 0 && sample < head->samples; sample++)
+        rc = sti_sizes_add(&sizes, get_u64(at + sample * entry_bytes(head->format) + 8), 1);
+    sti_sizes_end(&sizes);
+    head->n_bytes = sizes.n_bytes;
+    head->max_bytes = sizes.max_bytes;
+    head->uniform_bytes = sizes.uniform_bytes;
+    memcpy(head->largest, sizes.largest, sizeof(head->largest));
+    return rc;
 }
 
 static void
@@ -245,6 +227,7 @@ encode_head(const struct sti_index_head *head, unsigned char *at)
     put_u64(at + AT_OPTIONS_HASH, head->options_hash);
     put_u64(at + AT_DATA_OFFSET, head->data_offset);
     put_u64(at + AT_STRIDE_BYTES, head->stride_bytes);
+    put_u32(at + AT_FIELDS, head->fields);
     put_u64(at + AT_HOME_HASH, head->home_hash);
     put_u64(at + AT_NAMES_BYTES, head->names_bytes);
     put_u64(at + AT_INDEX_BYTES, head->index_bytes);

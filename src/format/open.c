@@ -4,6 +4,11 @@
  * these options; else make one, and put it where it can be written: at index_path if that is
  * given, else beside the data, else in the cache directory, else nowhere.
  *
+ * A data set of shards is a list of names before it is anything else: it is made at every open,
+ * from the pattern or the directory, and compared with the index's. Only where a directory is
+ * opened without a format is that put off until an index was found or has to be made, because a
+ * plain folder of many files should not be listed for nothing.
+ *
  * An index made with other options is replaced. One that is damaged, of another version or stale
  * is refused with the reason, because a job that silently trains on other samples than the day
  * before is worse than one that does not start. One thread, the aio's owner.
@@ -12,180 +17,35 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/mem.h"
-#include "format/dataset_internal.h"
 #include "format/file.h"
 #include "format/folder.h"
 #include "format/fresh.h"
-#include "format/hash.h"
 #include "format/name.h"
+#include "format/open_internal.h"
 #include "format/options.h"
 #include "format/path.h"
+#include "format/tar_index.h"
 #include "format/time.h"
 #include "io/aio.h"
 
-#define PLACES 2
-#define MASK (STATX_TYPE | STATX_MODE | STATX_INO | STATX_SIZE | STATX_MTIME)
-
-/* What sti_dataset_open() is at. */
-struct opening {
-    struct sti_aio *aio;
-    const char *path;
-    stk_dataset_opts opts; /* checked */
-    const char *cache_dir;
-    stk_error *err;
-    struct sti_dataset *dataset; /* being filled */
-    struct statx found;          /* of path */
-    bool is_dir;
-    char *name;           /* of the one file; NULL for folders; owned */
-    char *places[PLACES]; /* where the index may be, the best first; owned */
-    uint32_t n_places;
-    struct sti_tree tree;
-};
-
 static void
-opening_fini(struct opening *opening)
+opening_fini(struct sti_opening *opening)
 {
     sti_mem_free(opening->name);
-    for (uint32_t i = 0; i < PLACES; i++)
+    for (uint32_t i = 0; i < STI_OPENING_PLACES; i++)
         sti_mem_free(opening->places[i]);
+    sti_shards_fini(&opening->shards);
     sti_tree_fini(&opening->tree);
 }
 
-static int
-no_memory(const struct opening *opening)
-{
-    return sti_error_set_path(opening->err, -ENOMEM, opening->path,
-                              "no memory to open the data set");
-}
-
-static int
-stat_path(struct sti_aio *aio, const char *path, struct statx *ret_found)
-{
-    struct sti_aio_op op = {.kind = STI_AIO_STATX,
-                            .dir_fd = AT_FDCWD,
-                            .path = path,
-                            .statx = ret_found,
-                            .statx_mask = MASK};
-
-    return sti_aio_run(aio, &op);
-}
-
-/* Options that contradict what lies at the path. */
-static int
-check_kind(const struct opening *opening)
-{
-    const stk_dataset_opts *opts = &opening->opts;
-
-    if (opening->is_dir && sti_index_is_one_file(opts->format))
-        return sti_error_set_path(opening->err, -EISDIR, opening->path,
-                                  "a directory; the format asked for is one file");
-    if (!opening->is_dir && !S_ISREG(opening->found.stx_mode))
-        return sti_error_set_path(opening->err, -EINVAL, opening->path,
-                                  "neither a directory nor a regular file");
-    if (!opening->is_dir && opts->format && !sti_index_is_one_file(opts->format))
-        return sti_error_set_path(opening->err, -ENOTDIR, opening->path,
-                                  "a file; the format asked for is a folder");
-    if (opening->is_dir && opts->labels_path)
-        return sti_error_set_path(opening->err, -EINVAL, opening->path,
-                                  "labels_path is an option of data sets that are one file");
-    if (!opening->is_dir && opts->extensions)
-        return sti_error_set_path(opening->err, -EINVAL, opening->path,
-                                  "extensions is an option of folders; this is a file");
-    return 0;
-}
-
-/* Looks at the path and opens the directory that extents are relative to. */
-static int
-find_data(struct opening *opening)
-{
-    struct sti_dataset *dataset = opening->dataset;
-    int rc = stat_path(opening->aio, opening->path, &opening->found);
-
-    if (rc < 0)
-        return sti_error_set_path(opening->err, rc, opening->path, "cannot open the data set: %s",
-                                  sti_error_text(rc));
-    opening->is_dir = S_ISDIR(opening->found.stx_mode);
-    rc = check_kind(opening);
-    if (rc < 0)
-        return rc;
-    if (opening->is_dir) {
-        dataset->shown = sti_mem_strdup(opening->path);
-    } else {
-        dataset->shown = sti_path_directory(opening->path);
-        opening->name = sti_path_name(opening->path);
-        if (!opening->name)
-            return no_memory(opening);
-    }
-    if (!dataset->shown)
-        return no_memory(opening);
-    rc = sti_store_open_fd(opening->aio, AT_FDCWD, dataset->shown, O_PATH | O_DIRECTORY);
-    if (rc < 0)
-        return sti_error_set_path(opening->err, rc, dataset->shown, "cannot open: %s",
-                                  sti_error_text(rc));
-    dataset->dir_fd = rc;
-    return 0;
-}
-
-/* The path of the index in the cache directory: named by the data's canonical path, which the
- * kernel tells of an open directory, and the options. */
-static char *
-cache_place(const struct opening *opening)
-{
-    char link[64], name[64];
-    char *canonical = sti_mem_new(PATH_MAX, 1);
-
-    if (!canonical)
-        return NULL;
-    (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", opening->dataset->dir_fd);
-    ssize_t n = readlink(link, canonical, PATH_MAX - 1);
-    const char *directory = n > 0 ? canonical : opening->dataset->shown;
-    uint64_t hash = sti_hash(STI_HASH_START, directory, strlen(directory) + 1);
-    if (opening->name)
-        hash = sti_hash(hash, opening->name, strlen(opening->name) + 1);
-    hash = sti_hash_u64(hash, sti_options_hash(&opening->opts, opening->opts.format));
-    sti_mem_free(canonical);
-    (void)snprintf(name, sizeof(name), "%016llx" STI_NAME_INDEX, (unsigned long long)hash);
-    return sti_path_join(opening->cache_dir, name);
-}
-
-static int
-list_places(struct opening *opening)
-{
-    if (opening->opts.index_path) {
-        opening->places[0] = sti_mem_strdup(opening->opts.index_path);
-    } else if (opening->is_dir) {
-        opening->places[0] = sti_path_join(opening->path, STI_NAME_INDEX);
-    } else {
-        size_t n = strlen(opening->name) + sizeof(STI_NAME_INDEX);
-        char *name = sti_mem_new(n, 1);
-        if (!name)
-            return no_memory(opening);
-        (void)snprintf(name, n, "%s" STI_NAME_INDEX, opening->name); /* it fits */
-        opening->places[0] = sti_path_join(opening->dataset->shown, name);
-        sti_mem_free(name);
-    }
-    if (!opening->places[0])
-        return no_memory(opening);
-    opening->n_places = 1;
-    if (opening->opts.index_path || !opening->cache_dir)
-        return 0;
-    opening->places[1] = cache_place(opening);
-    if (!opening->places[1])
-        return no_memory(opening);
-    opening->n_places = 2;
-    return 0;
-}
-
 static struct sti_fresh_place
-fresh_place(const struct opening *opening, const char *index_path)
+fresh_place(const struct sti_opening *opening, const char *index_path)
 {
     return (struct sti_fresh_place){.dir_fd = opening->dataset->dir_fd,
                                     .shown = opening->dataset->shown,
@@ -195,14 +55,16 @@ fresh_place(const struct opening *opening, const char *index_path)
 
 /* Makes the data set read its image, and names the index in errors. */
 static int
-adopt(struct opening *opening, const char *index_path)
+adopt(struct sti_opening *opening, const char *index_path)
 {
     struct sti_dataset *dataset = opening->dataset;
     struct sti_index_source data;
 
     dataset->index_path = index_path ? sti_mem_strdup(index_path) : NULL;
     if (index_path && !dataset->index_path)
-        return no_memory(opening);
+        return sti_opening_no_memory(opening);
+    if (dataset->index.head.format == STK_FORMAT_TAR)
+        dataset->n_files = dataset->index.head.sources;
     if (!sti_index_is_one_file(dataset->index.head.format))
         return 0;
     if (sti_index_get_source(&dataset->index, 0, &data) < 0)
@@ -210,16 +72,21 @@ adopt(struct opening *opening, const char *index_path)
                                   "the index changed while it was read");
     dataset->file_name = data.path;
     dataset->file_bytes = data.n_bytes;
+    dataset->n_files = 1;
     return 0;
 }
 
 /* Whether an index that can be read is one of this data set with these options. */
 static bool
-is_wanted(const struct opening *opening, const struct sti_index *index)
+is_wanted(const struct sti_opening *opening, const struct sti_index *index)
 {
     struct sti_index_source data;
 
     if (!sti_options_match(&opening->opts, &index->head))
+        return false;
+    if (index->head.format == STK_FORMAT_TAR)
+        return opening->is_tar || opening->is_dir;
+    if (opening->is_tar)
         return false;
     if (opening->is_dir == sti_index_is_one_file(index->head.format))
         return false;
@@ -227,8 +94,26 @@ is_wanted(const struct opening *opening, const struct sti_index *index)
            (sti_index_get_source(index, 0, &data) == 0 && strcmp(data.path, opening->name) == 0);
 }
 
+/* Whether an index of shards is of those that are there. */
 static int
-check_index(struct opening *opening, const char *place)
+check_shards(struct sti_opening *opening)
+{
+    const struct sti_dataset *dataset = opening->dataset;
+    int rc = 0;
+
+    if (dataset->index.head.format != STK_FORMAT_TAR)
+        return 0;
+    if (!opening->is_tar) { /* a directory that was put off */
+        opening->is_tar = true;
+        rc = sti_opening_find_shards(opening);
+    }
+    if (rc == 0)
+        rc = sti_shards_compare(&opening->shards, &dataset->index, dataset->shown, opening->err);
+    return rc;
+}
+
+static int
+check_index(struct sti_opening *opening, const char *place)
 {
     struct sti_dataset *dataset = opening->dataset;
     struct sti_fresh_place fresh = fresh_place(opening, place);
@@ -238,13 +123,15 @@ check_index(struct opening *opening, const char *place)
     if (rc < 0)
         (void)snprintf(err->path, sizeof(err->path), "%s", place); /* truncation is fine here */
     else
+        rc = check_shards(opening);
+    if (rc == 0)
         rc = sti_fresh_check(&dataset->index, opening->aio, &fresh, err);
     return rc;
 }
 
 /* Takes the index at a place. Returns 1 if it is taken, 0 if there is none to be taken. */
 static int
-take(struct opening *opening, const char *place)
+take(struct sti_opening *opening, const char *place)
 {
     struct sti_dataset *dataset = opening->dataset;
     stk_error *err = opening->err;
@@ -269,14 +156,39 @@ take(struct opening *opening, const char *place)
     return rc < 0 ? rc : 1;
 }
 
+/* Whether a directory that was opened without a format holds shards. */
 static int
-build(struct opening *opening)
+recognise_shards(struct sti_opening *opening)
+{
+    const struct sti_dataset *dataset = opening->dataset;
+    bool is_alone = false;
+
+    if (!opening->is_dir || opening->is_tar || opening->opts.format != STK_FORMAT_AUTO ||
+        opening->opts.extensions)
+        return 0;
+    int rc = sti_shards_list(&opening->shards, opening->aio, dataset->dir_fd, dataset->shown,
+                             &is_alone, opening->err);
+    opening->is_tar = is_alone;
+    return rc;
+}
+
+static int
+build(struct sti_opening *opening)
 {
     struct sti_dataset *dataset = opening->dataset;
     struct sti_index_writer writer = {.image = NULL};
-    int rc;
+    int rc = recognise_shards(opening);
 
-    if (opening->is_dir) {
+    if (rc < 0)
+        return rc;
+    if (!opening->is_tar && opening->opts.fields)
+        return sti_error_set_path(opening->err, -EINVAL, opening->path,
+                                  "fields is an option of shards; these are none");
+    if (opening->is_tar) {
+        struct sti_tar_place place = {
+            .dir_fd = dataset->dir_fd, .shown = dataset->shown, .shards = &opening->shards};
+        rc = sti_tar_index(&writer, opening->aio, &place, &opening->opts, opening->err);
+    } else if (opening->is_dir) {
         opening->tree.root_fd = dataset->dir_fd;
         opening->tree.shown = opening->path;
         rc = sti_folder_index(&writer, &opening->tree, opening->aio, &opening->opts, opening->err);
@@ -299,7 +211,7 @@ build(struct opening *opening)
 
 /* Notes in the image whether it is going to lie in a directory of its own data set. */
 static int
-note_home(struct opening *opening, const char *place)
+note_home(struct sti_opening *opening, const char *place)
 {
     struct statx found;
     char *directory = sti_path_directory(place);
@@ -307,8 +219,8 @@ note_home(struct opening *opening, const char *place)
     uint64_t hash = 0;
 
     if (!directory)
-        return no_memory(opening);
-    int rc = stat_path(opening->aio, directory, &found);
+        return sti_opening_no_memory(opening);
+    int rc = sti_opening_stat(opening->aio, directory, &found);
     sti_mem_free(directory);
     if (rc == 0) {
         uint32_t dir_idx = sti_tree_find(&opening->tree, sti_time_device(&found), found.stx_ino);
@@ -327,7 +239,7 @@ note_home(struct opening *opening, const char *place)
 }
 
 static void
-make_cache_dir(const struct opening *opening)
+make_cache_dir(const struct sti_opening *opening)
 {
     struct sti_aio_op op = {
         .kind = STI_AIO_MKDIR, .dir_fd = AT_FDCWD, .path = opening->cache_dir, .mode = 0777};
@@ -343,7 +255,7 @@ is_unwritable(int code)
 
 /* Puts what was built at the first place that takes it. Returns that, or NULL in ret_place. */
 static int
-save(struct opening *opening, const char **ret_place)
+save(struct sti_opening *opening, const char **ret_place)
 {
     struct sti_dataset *dataset = opening->dataset;
 
@@ -370,7 +282,7 @@ save(struct opening *opening, const char **ret_place)
 /* Trades the image in memory for its file, which costs nothing when it is not looked at; where
  * that cannot be mapped, or is another process's by now, the one in memory stays. */
 static void
-map_instead(struct opening *opening, const char *place)
+map_instead(struct sti_opening *opening, const char *place)
 {
     struct sti_dataset *dataset = opening->dataset;
     struct sti_store_image mapped;
@@ -387,7 +299,7 @@ map_instead(struct opening *opening, const char *place)
 }
 
 static int
-make(struct opening *opening)
+make(struct sti_opening *opening)
 {
     struct sti_dataset *dataset = opening->dataset;
     const char *place = NULL;
@@ -403,7 +315,12 @@ make(struct opening *opening)
                          opening->err);
     if (rc == 0)
         rc = adopt(opening, place);
-    if (rc == 0 && place) {
+    if (rc == 0 && dataset->index.head.format == STK_FORMAT_TAR) {
+        struct sti_fresh_place fresh = fresh_place(opening, place);
+
+        /* Reading headers takes a while; what was changed meanwhile is not what was indexed. */
+        rc = sti_fresh_check(&dataset->index, opening->aio, &fresh, opening->err);
+    } else if (rc == 0 && place) {
         struct sti_fresh_place fresh = fresh_place(opening, place);
 
         /* What has changed meanwhile, the next open will find. */
@@ -413,12 +330,12 @@ make(struct opening *opening)
 }
 
 static int
-open_data(struct opening *opening)
+open_data(struct sti_opening *opening)
 {
-    int rc = find_data(opening);
+    int rc = sti_opening_find(opening);
 
     if (rc == 0)
-        rc = list_places(opening);
+        rc = sti_opening_list_places(opening);
     for (uint32_t i = 0; rc == 0 && i < opening->n_places && !opening->opts.rebuild; i++)
         rc = take(opening, opening->places[i]);
     if (rc == 0)
@@ -431,7 +348,8 @@ sti_dataset_open(struct sti_dataset **ret_dataset, struct sti_aio *aio, const ch
                  const stk_dataset_opts *opts, const char *cache_dir, stk_error *err)
 {
     stk_error scratch; /* places that are tried in vain leave words, err is for failure only */
-    struct opening opening = {.aio = aio, .path = path, .cache_dir = cache_dir, .err = &scratch};
+    struct sti_opening opening = {
+        .aio = aio, .path = path, .cache_dir = cache_dir, .err = &scratch};
     int rc = sti_options_check(&opening.opts, opts, err);
 
     if (rc < 0)

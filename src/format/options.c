@@ -11,9 +11,11 @@
 #include "base/error.h"
 #include "format/hash.h"
 #include "format/name.h"
+#include "format/shard.h"
 
 #define SAMPLE_BYTES_MAX (UINT64_C(1) << 40)
 #define TOKEN_BYTES_MAX 64
+#define BLANKS " \t\n"
 
 static int
 refuse(stk_error *err, const char *option, const char *belongs_to)
@@ -42,6 +44,8 @@ check_strangers(const stk_dataset_opts *opts, stk_error *err)
         return refuse(err, "labels_path", "formats record, npy and idx");
     if (opts->extensions && !is_folder && !is_auto)
         return refuse(err, "extensions", "class folders and folders");
+    if (opts->fields && format != STK_FORMAT_TAR && !is_auto)
+        return refuse(err, "fields", "format tar");
     return 0;
 }
 
@@ -75,6 +79,33 @@ check_sizes(stk_dataset_opts *opts, stk_error *err)
     return 0;
 }
 
+/* Names of fields: not too many, none twice or too long. */
+static int
+check_fields(const char *fields, stk_error *err)
+{
+    uint32_t n = 0;
+
+    for (const char *at = fields + strspn(fields, BLANKS); *at; at += strspn(at, BLANKS)) {
+        size_t n_bytes = strcspn(at, BLANKS);
+
+        if (n_bytes >= STI_SHARD_FIELD_SIZE || n == STK_MAX_FIELDS)
+            return sti_error_set(err, -EINVAL,
+                                 "fields names more than %d fields, or one of 64 bytes or more: "
+                                 "\"%.64s\"",
+                                 STK_MAX_FIELDS, at);
+        for (const char *other = fields; other < at; other += strspn(other, BLANKS)) {
+            size_t other_bytes = strcspn(other, BLANKS);
+
+            if (other_bytes == n_bytes && memcmp(other, at, n_bytes) == 0)
+                return sti_error_set(err, -EINVAL, "fields has \"%.*s\" twice", (int)n_bytes, at);
+            other += other_bytes;
+        }
+        at += n_bytes;
+        n++;
+    }
+    return n > 0 ? 0 : sti_error_set(err, -EINVAL, "fields is empty; leave it out for all");
+}
+
 int
 sti_options_check(stk_dataset_opts *ret_opts, const stk_dataset_opts *opts, stk_error *err)
 {
@@ -82,9 +113,9 @@ sti_options_check(stk_dataset_opts *ret_opts, const stk_dataset_opts *opts, stk_
 
     if (opts)
         checked = *opts;
-    if (checked.format > STK_FORMAT_WINDOW)
+    if (checked.format > STK_FORMAT_TAR)
         return sti_error_set(err, -EINVAL, "format is %u; 0 .. %d is allowed", checked.format,
-                             STK_FORMAT_WINDOW);
+                             STK_FORMAT_TAR);
     if (checked.rebuild > 1 || checked.reserved != 0)
         return sti_error_set(err, -EINVAL, "rebuild is 0 or 1, reserved is 0");
     if (checked.extensions && strspn(checked.extensions, " \t\n") == strlen(checked.extensions))
@@ -93,6 +124,8 @@ sti_options_check(stk_dataset_opts *ret_opts, const stk_dataset_opts *opts, stk_
     int rc = check_strangers(&checked, err);
     if (rc == 0)
         rc = check_sizes(&checked, err);
+    if (rc == 0 && checked.fields)
+        rc = check_fields(checked.fields, err);
     if (rc == 0)
         *ret_opts = checked;
     return rc;
@@ -140,6 +173,8 @@ sti_options_hash(const stk_dataset_opts *opts, uint32_t format)
     hash = sti_hash_u64(hash, opts->token_bytes);
     if (sti_index_is_one_file(format))
         return hash_text(hash, opts->labels_path);
+    if (format == STK_FORMAT_TAR)
+        return hash_text(hash, opts->fields);
     return hash_text(hash, sti_options_endings(opts, format));
 }
 
@@ -147,6 +182,9 @@ bool
 sti_options_match(const stk_dataset_opts *opts, const struct sti_index_head *head)
 {
     uint32_t format = opts->format ? opts->format : head->auto_format;
+
+    if (head->format == STK_FORMAT_TAR ? opts->extensions || opts->labels_path : !!opts->fields)
+        return false; /* they cannot be meant for each other */
 
     return format == head->format && sti_options_hash(opts, format) == head->options_hash;
 }

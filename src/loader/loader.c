@@ -85,6 +85,7 @@ sti_loader_open(struct sti_loader **ret_loader, struct sti_engine *engine,
         goto err_free;
     fetcher_opts->ram_bytes = ram_bytes;
     fetcher_opts->queue_depth = sti_engine_queue_depth(engine);
+    fetcher_opts->open_files = sti_engine_take_files(engine, sti_dataset_files(dataset));
     fetcher_opts->is_buffered = sti_engine_is_buffered(engine);
     fetcher_opts->aio = sti_loop_aio(sti_engine_loop(engine));
     fetcher_opts->pool = sti_engine_pool(engine);
@@ -101,6 +102,7 @@ sti_loader_open(struct sti_loader **ret_loader, struct sti_engine *engine,
     return 0;
 
 err_ram:
+    sti_engine_return_files(engine, fetcher_opts->open_files);
     sti_engine_return_ram(engine, ram_bytes);
 err_free:
     sti_mem_free(loader);
@@ -115,6 +117,7 @@ sti_loader_close(struct sti_loader *loader)
     sti_staging_command(sti_fetcher_staging(loader->fetcher), STI_COMMAND_STOP, 0, 0);
     sti_loop_detach(sti_engine_loop(loader->engine), &loader->task);
     sti_fetcher_free(loader->fetcher);
+    sti_engine_return_files(loader->engine, loader->resolved.fetcher.open_files);
     sti_engine_return_ram(loader->engine, loader->resolved.fetcher.ram_bytes);
     sti_mem_free(loader);
 }
@@ -154,8 +157,15 @@ advance(struct sti_loader *loader, const struct sti_batch_cut *cut)
     }
 }
 
+/* Fields of a batch: of one that is FIXED there is one. */
+static uint64_t
+batch_fields(const struct sti_loader *loader)
+{
+    return loader->resolved.fetcher.item_bytes > 0 ? 1 : sti_dataset_fields(loader->dataset);
+}
+
 int
-sti_loader_next(struct sti_loader *loader, stk_batch *batch)
+sti_loader_next(struct sti_loader *loader, stk_batch *batch, uint64_t timeout_ns)
 {
     struct sti_staging *staging = sti_fetcher_staging(loader->fetcher);
     struct sti_record *record;
@@ -164,13 +174,13 @@ sti_loader_next(struct sti_loader *loader, stk_batch *batch)
         return sti_error_set(&loader->last_error, STK_E_BORROW,
                              "%" PRIu32 " batches are borrowed already; release one first",
                              loader->n_out);
-    int rc = sti_staging_next(staging, &record);
+    int rc = sti_staging_next(staging, timeout_ns, &record);
     if (rc != STK_BATCH)
         return rc;
     advance(loader, &record->cut);
     if (record->bad.code != 0) {
         describe_bad(loader, record);
-        sti_staging_return(staging, record);
+        (void)sti_staging_return(staging, record); /* it was just given */
         return STK_E_SAMPLE;
     }
     *batch = (stk_batch){
@@ -183,8 +193,10 @@ sti_loader_next(struct sti_loader *loader, stk_batch *batch)
         .labels = record->labels,
         .data = record->slots,
         .item_bytes = loader->resolved.fetcher.item_bytes,
-        .items = record->items,
-        .n_bytes = record->n_bytes,
+        .items = record->fields[0].items,
+        .n_bytes = record->fields[0].n_bytes,
+        .fields = record->fields,
+        .n_fields = batch_fields(loader),
         .handle = record,
     };
     loader->n_out++;
@@ -194,9 +206,10 @@ sti_loader_next(struct sti_loader *loader, stk_batch *batch)
 int
 sti_loader_release(struct sti_loader *loader, stk_batch *batch)
 {
-    if (!batch->handle || loader->n_out == 0)
-        return -EINVAL;
-    sti_staging_return(sti_fetcher_staging(loader->fetcher), batch->handle);
+    int rc = sti_staging_return(sti_fetcher_staging(loader->fetcher), batch->handle);
+
+    if (rc < 0)
+        return rc;
     loader->n_out--;
     batch->handle = NULL;
     batch->samples = NULL;
@@ -204,6 +217,8 @@ sti_loader_release(struct sti_loader *loader, stk_batch *batch)
     batch->data = NULL;
     batch->items = NULL;
     batch->n_bytes = NULL;
+    batch->fields = NULL;
+    batch->n_fields = 0;
     return 0;
 }
 
@@ -262,10 +277,7 @@ sti_loader_seek(struct sti_loader *loader, uint64_t epoch, uint64_t epoch_step)
 
 struct push {
     struct sti_fetcher *fetcher;
-    const uint64_t *ids;
-    uint64_t n;
-    bool is_epoch_end;
-    bool is_run_end;
+    struct sti_list_part part;
     int result;
 };
 
@@ -274,19 +286,16 @@ push_on_loop(void *context)
 {
     struct push *push = context;
 
-    push->result =
-        sti_fetcher_push(push->fetcher, push->ids, push->n, push->is_epoch_end, push->is_run_end);
+    push->result = sti_fetcher_push(push->fetcher, &push->part);
 }
 
 int
 sti_loader_push(struct sti_loader *loader, const uint64_t *ids, uint64_t n, bool is_epoch_end,
                 bool is_run_end)
 {
-    struct push push = {.fetcher = loader->fetcher,
-                        .ids = ids,
-                        .n = n,
-                        .is_epoch_end = is_epoch_end,
-                        .is_run_end = is_run_end};
+    struct push push = {
+        .fetcher = loader->fetcher,
+        .part = {.ids = ids, .n = n, .is_epoch_end = is_epoch_end, .is_run_end = is_run_end}};
     uint64_t count = sti_dataset_count(loader->dataset);
 
     if (loader->resolved.fetcher.order.kind != STK_ORDER_LIST)

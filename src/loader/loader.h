@@ -24,9 +24,9 @@ sti_loader_open(struct sti_loader **ret_loader, struct sti_engine *engine,
 void
 sti_loader_close(struct sti_loader *loader);
 
-/* These are what the public functions of the same names do. */
+/* These are what the public functions of the same names do; next: with a timeout. */
 int
-sti_loader_next(struct sti_loader *loader, stk_batch *batch);
+sti_loader_next(struct sti_loader *loader, stk_batch *batch, uint64_t timeout_ns);
 int
 sti_loader_release(struct sti_loader *loader, stk_batch *batch);
 void

@@ -9,9 +9,11 @@
 #include <inttypes.h>
 
 #include "base/error.h"
+#include "format/view.h"
 #include "policy/place.h"
 #include "tier/origin.h"
 #include "tier/staging.h"
+#include "tier/store.h"
 
 #define BATCH_SIZE_MAX (UINT32_C(1) << 18)
 #define POSITIONS_MAX ((UINT64_C(1) << 20) - 1)
@@ -69,12 +71,21 @@ resolve_order(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *aske
 
     if (asked->order)
         order = *asked->order;
+    const struct sti_draws *draws = sti_dataset_draws(asked->dataset);
+    if (draws && order.kind == STK_ORDER_DEFAULT)
+        order.kind = STK_ORDER_KEYED;
+    if (draws && order.kind != STK_ORDER_KEYED && order.kind != STK_ORDER_LIST)
+        return sti_error_set(err, -EINVAL,
+                             "order: a mix draws its own; leave kind 0 or keyed, or push a list");
     if (order.n != 0 && order.n != n)
         return sti_error_set(
             err, -EINVAL,
             "order: n %" PRIu64 " is neither 0 nor the data set's %" PRIu64 " samples", order.n, n);
     order.n = n;
-    return sti_order_init(&fetcher->order, &order, err);
+    int rc = sti_order_init(&fetcher->order, &order, err);
+    if (rc == 0 && draws && order.kind == STK_ORDER_KEYED)
+        sti_order_set_draws(&fetcher->order, draws);
+    return rc;
 }
 
 /* FIXED where every sample has a slot of one size, or where decoding makes it so. */
@@ -82,7 +93,9 @@ static int
 resolve_layout(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *asked, stk_error *err)
 {
     const stk_loader_opts *opts = asked->opts;
-    uint64_t uniform_bytes = sti_dataset_uniform_bytes(asked->dataset);
+    uint32_t n_fields = sti_dataset_fields(asked->dataset);
+    /* Several fields in a slot would need a rule how; a decode function is one. */
+    uint64_t uniform_bytes = n_fields == 1 ? sti_dataset_uniform_bytes(asked->dataset) : 0;
     bool is_fixed = opts->layout == STK_LAYOUT_FIXED ||
                     (opts->layout == STK_LAYOUT_DEFAULT && (opts->decode || uniform_bytes > 0));
 
@@ -99,6 +112,11 @@ resolve_layout(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *ask
         return sti_error_set(err, -EINVAL, "item_bytes is required with decode");
     if (opts->decode)
         return 0;
+    if (n_fields > 1)
+        return sti_error_set(err, -EINVAL,
+                             "layout fixed without decode needs one field, not %" PRIu32
+                             "; choose one with the data set's option fields, or use raw",
+                             n_fields);
     if (uniform_bytes == 0)
         return sti_error_set(err, -EINVAL,
                              "layout fixed without decode needs samples of one size; use raw");
@@ -110,9 +128,11 @@ resolve_layout(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *ask
     return 0;
 }
 
-/* How many batches staging_bytes holds, between two and what positions can be counted for. */
+/* How many batches staging_bytes holds, between the least and what positions can be counted
+ * for. */
 static uint32_t
-count_records(const struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *asked)
+count_records(const struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *asked,
+              uint32_t least)
 {
     uint64_t average_bytes =
         sti_dataset_bytes(asked->dataset) / sti_dataset_count(asked->dataset) + 1;
@@ -131,7 +151,25 @@ count_records(const struct sti_fetcher_opts *fetcher, const struct sti_plan_opts
             n = asked->opts->staging_batches;
         most = POSITIONS_MAX / fetcher->batch_size;
     }
-    return (uint32_t)(n < 2 ? 2 : n > most ? most : n);
+    n = n > most ? most : n;
+    return n < least ? least : (uint32_t)n;
+}
+
+/* Batches that must have a place at the same time: those that the consumer may hold, and two. A
+ * smaller staging would have it wait for what it holds itself. */
+static int
+check_borrowed(const stk_loader_opts *opts, uint32_t least, stk_error *err)
+{
+    if (opts->staging_batches != 0 && opts->staging_batches < least)
+        return sti_error_set(err, -EINVAL,
+                             "staging_batches %" PRIu32 " is less than borrow_max, %" PRIu32,
+                             opts->staging_batches, least);
+    if ((uint64_t)least * opts->batch_size > POSITIONS_MAX)
+        return sti_error_set(err, -EINVAL,
+                             "borrow_max %" PRIu32 " batches of %" PRIu32
+                             " samples are more than %" PRIu64 " samples",
+                             least, opts->batch_size, POSITIONS_MAX);
+    return 0;
 }
 
 static int
@@ -141,31 +179,38 @@ resolve_staging(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *as
     const stk_loader_opts *opts = asked->opts;
     uint64_t largest_bytes = sti_dataset_largest(dataset, fetcher->batch_size);
     uint64_t max_bytes = sti_dataset_max_bytes(dataset);
+    uint32_t least = opts->borrow_max > 2 ? opts->borrow_max : 2;
+    int rc = check_borrowed(opts, least, err);
 
+    if (rc < 0)
+        return rc;
     if (max_bytes > STI_ORIGIN_SAMPLE_MAX)
         return sti_error_set(err, STK_E_INFEASIBLE,
                              "a sample of %" PRIu64 " bytes is larger than the %" PRIu64
                              " that a sample may have",
                              max_bytes, STI_ORIGIN_SAMPLE_MAX);
-    /* With replacement a batch may hold the largest sample again and again. */
+    /* With replacement a batch may hold the largest sample again and again; where an epoch is more
+     * than one permutation, again where two of them meet. */
     if (fetcher->order.replacement || fetcher->order.kind == STK_ORDER_LIST ||
-        fetcher->batch_size > sti_dataset_count(dataset))
+        fetcher->order.num_samples > sti_dataset_count(dataset) ||
+        fetcher->batch_size > sti_dataset_count(dataset) ||
+        largest_bytes > fetcher->batch_size * max_bytes) /* the index rounds up */
         largest_bytes = fetcher->batch_size * max_bytes;
     if (fetcher->item_bytes > 0)
         largest_bytes = fetcher->batch_size * fetcher->item_bytes;
     fetcher->staging_bytes = opts->staging_bytes;
     if (fetcher->staging_bytes == 0) {
         fetcher->staging_bytes = STAGING_DEFAULT_BYTES;
-        if (fetcher->staging_bytes < 4 * largest_bytes)
-            fetcher->staging_bytes = 4 * largest_bytes;
+        if (fetcher->staging_bytes < (least + UINT64_C(2)) * largest_bytes)
+            fetcher->staging_bytes = (least + UINT64_C(2)) * largest_bytes;
     }
-    if (fetcher->staging_bytes < 2 * largest_bytes)
-        return sti_error_set(err, STK_E_INFEASIBLE,
-                             "staging_bytes %" PRIu64
-                             " is below two of the largest batches, %" PRIu64 " bytes",
-                             fetcher->staging_bytes, 2 * largest_bytes);
-    fetcher->staging_least_bytes = 2 * largest_bytes;
-    fetcher->n_records = count_records(fetcher, asked);
+    if (fetcher->staging_bytes < least * largest_bytes)
+        return sti_error_set(
+            err, STK_E_INFEASIBLE,
+            "staging_bytes %" PRIu64 " is below %s of the largest batches, %" PRIu64 " bytes",
+            fetcher->staging_bytes, least > 2 ? "borrow_max" : "two", least * largest_bytes);
+    fetcher->staging_least_bytes = least * largest_bytes;
+    fetcher->n_records = count_records(fetcher, asked, least);
     /* What so many of the largest batches cannot fill would only be called capacity. */
     uint64_t useful_bytes = (uint64_t)fetcher->n_records * largest_bytes;
     if (fetcher->staging_bytes > useful_bytes)
@@ -190,6 +235,29 @@ held_epochs(const struct sti_fetcher_opts *fetcher, const stk_loader_opts *opts)
             held = opts->epochs < most ? opts->epochs : most;
     }
     return (uint32_t)(held < 2 ? 2 : held > 64 ? 64 : held);
+}
+
+/* The store names places of so many bytes; a default is cut down to it. */
+static int
+resolve_ram(struct sti_resolved *resolved, const struct sti_plan_opts *asked, stk_error *err)
+{
+    struct sti_fetcher_opts *fetcher = &resolved->fetcher;
+    uint64_t ram_bytes = fetcher->policy == STK_POLICY_NONE ? 0 : asked->opts->ram_bytes;
+    uint64_t most = STI_STORE_BYTES_MAX / 2;
+
+    if (fetcher->staging_bytes > most || ram_bytes > most - fetcher->staging_bytes)
+        return sti_error_set(err, STK_E_INFEASIBLE,
+                             "ram_bytes %" PRIu64 " and staging of %" PRIu64
+                             " are more than one loader can have, %" PRIu64 " bytes",
+                             ram_bytes, fetcher->staging_bytes, most);
+    resolved->ram_least_bytes = ram_bytes;
+    fetcher->ram_bytes = ram_bytes;
+    if (ram_bytes == 0 && fetcher->policy != STK_POLICY_NONE) {
+        fetcher->ram_bytes = sti_dataset_bytes(asked->dataset);
+        if (fetcher->ram_bytes > most - fetcher->staging_bytes)
+            fetcher->ram_bytes = most - fetcher->staging_bytes;
+    }
+    return 0;
 }
 
 int
@@ -226,10 +294,9 @@ sti_loader_resolve(struct sti_resolved *ret_resolved, const struct sti_plan_opts
                              " samples; use pin or none",
                              STI_CATALOG_TABLE_MAX);
     fetcher->held_epochs = held_epochs(fetcher, opts);
-    fetcher->ram_bytes = opts->ram_bytes ? opts->ram_bytes : sti_dataset_bytes(asked->dataset);
-    resolved.ram_least_bytes = opts->ram_bytes;
-    if (fetcher->policy == STK_POLICY_NONE)
-        fetcher->ram_bytes = resolved.ram_least_bytes = 0;
+    rc = resolve_ram(&resolved, asked, err);
+    if (rc < 0)
+        return rc;
     *ret_resolved = resolved;
     return 0;
 }

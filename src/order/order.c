@@ -129,6 +129,16 @@ sti_order_init(struct sti_order *order, const stk_order_opts *opts, stk_error *e
     return 0;
 }
 
+void
+sti_order_set_draws(struct sti_order *order, const struct sti_draws *draws)
+{
+    assert(order->kind == STK_ORDER_KEYED && draws->first_id[draws->n_parts] == order->n);
+    order->draws = draws;
+    order->num_samples = sti_draws_count(draws);
+    order->replacement = true;
+    order->length = sti_stream_length(order->num_samples, order->world, order->drop_uneven);
+}
+
 uint64_t
 sti_order_length(const struct sti_order *order)
 {
@@ -154,7 +164,7 @@ sti_order_scratch_bytes(const struct sti_order *order)
 bool
 sti_order_seekable(const struct sti_order *order)
 {
-    return order->kind == STK_ORDER_KEYED || sti_order_constant(order);
+    return !order->draws && (order->kind == STK_ORDER_KEYED || sti_order_constant(order));
 }
 
 bool
@@ -226,12 +236,26 @@ write_distributed(const struct sti_order *order, uint64_t epoch, void *ids, void
         sti_stream_pick(order, all, ids);
 }
 
+/* A mix: padding goes round, as in every stream. */
+static void
+write_draws(const struct sti_order *order, uint64_t epoch, void *ids)
+{
+    struct sti_draws_range range = {.first = order->rank,
+                                    .step = order->world,
+                                    .n = order->length,
+                                    .is_narrow = sti_order_id_bytes(order) == sizeof(uint32_t)};
+
+    sti_draws_write(order->draws, (uint64_t)order->seed, epoch, &range, ids);
+}
+
 void
 sti_order_epoch(const struct sti_order *order, uint64_t epoch, struct sti_order_cursor *cursor,
                 void *ids, void *scratch)
 {
     assert(order->kind != STK_ORDER_LIST);
-    if (sti_order_seekable(order))
+    if (order->draws)
+        write_draws(order, epoch, ids);
+    else if (sti_order_seekable(order))
         write_elements(order, epoch, ids);
     else if (order->sampler == STK_SAMPLER_DISTRIBUTED)
         write_distributed(order, epoch, ids, scratch);
@@ -272,5 +296,9 @@ sti_order_fingerprint(const struct sti_order *order)
 
     for (uint32_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         hash = sti_mix(hash + STI_MIX_INCREMENT) ^ words[i];
+    for (uint32_t p = 0; order->draws && p < order->draws->n_parts; p++) {
+        hash = sti_mix(hash + STI_MIX_INCREMENT) ^ order->draws->first_id[p + 1];
+        hash = sti_mix(hash + STI_MIX_INCREMENT) ^ order->draws->first_draw[p + 1];
+    }
     return sti_mix(hash + STI_MIX_INCREMENT);
 }

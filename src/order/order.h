@@ -24,6 +24,7 @@
 
 #include <stoker/plan.h>
 
+#include "order/draws.h"
 #include "order/mt19937.h"
 
 #define STI_ORDER_MAX_N (UINT64_C(1) << 48)
@@ -45,6 +46,7 @@ struct sti_order {
     bool replacement;
     bool drop_uneven;
     bool legacy_torch;
+    const struct sti_draws *draws; /* of a weighted mix, or NULL; borrowed */
 };
 
 /*
@@ -67,6 +69,13 @@ struct sti_order_cursor {
  */
 int
 sti_order_init(struct sti_order *order, const stk_order_opts *opts, stk_error *err);
+
+/*
+ * Makes the epochs of a KEYED order those of a mix, whose ids are the order's n. draws: borrowed
+ * as long as the order is used. Not seekable then; a sample may come several times an epoch.
+ */
+void
+sti_order_set_draws(struct sti_order *order, const struct sti_draws *draws);
 
 /*
  * Ids that this rank reads in an epoch, the same in every epoch. 0 for LIST, and where

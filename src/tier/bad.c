@@ -52,8 +52,8 @@ sti_fetcher_fail(struct sti_fetcher *fetcher, struct sti_record *record, uint32_
     }
     uint64_t substitute = (bad->sample + 1) % n;
     note(fetcher, record, bad, substitute);
-    record->is_replaced = true;
     record->states[item] = STI_ITEM_WAITING;
+    record->next_use[item] = STI_POSITION_OF_ANOTHER;
     fetcher->waiters[waiter].sample = substitute;
     fetcher->waiters[waiter].next = fetcher->redo;
     fetcher->redo = waiter;
@@ -67,7 +67,7 @@ sti_fetcher_redo(struct sti_fetcher *fetcher)
         struct sti_waiter waiter = fetcher->waiters[at];
 
         fetcher->redo = waiter.next;
-        if (!sti_fetcher_take(fetcher, waiter.record, waiter.item, waiter.sample)) {
+        if (!sti_fetcher_take(fetcher, waiter.record, waiter.item, waiter.sample, true)) {
             fetcher->waiters[at].next = fetcher->redo;
             fetcher->redo = at;
             return false;

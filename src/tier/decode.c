@@ -16,16 +16,17 @@
 #include "tier/fetcher_internal.h"
 
 #define COPY_AT_ONCE_BYTES (UINT64_C(16) << 10)
-#define COPY_CHUNK_ITEMS 256u
+#define CHUNK_ITEMS_MAX 256u
+#define COPY_CHUNK_ITEMS CHUNK_ITEMS_MAX
 #define DECODE_CHUNK_ITEMS 64u
 
 struct sti_chunk {
     struct sti_job job;
     struct sti_fetcher *fetcher;
     struct sti_record *record;
-    uint32_t first; /* of record->arrived */
-    uint32_t n;
     struct sti_chunk *next;
+    uint32_t n;
+    uint32_t items[CHUNK_ITEMS_MAX];
 };
 
 int
@@ -75,6 +76,23 @@ item_seed(const struct sti_fetcher *fetcher, uint64_t epoch, uint64_t sample)
     return mix(seed + sample + UINT64_C(0x9e3779b97f4a7c15));
 }
 
+/* The fields of a stored sample. */
+static void
+find_fields(const struct sti_fetcher *fetcher, const struct sti_record *record, uint32_t item,
+            stk_decode_field *fields)
+{
+    const char *bytes = record->items[item];
+
+    for (uint32_t at = 0; at < fetcher->n_fields; at++) {
+        struct sti_field_range range =
+            sti_dataset_field(fetcher->opts.dataset, record->samples[item], at);
+
+        fields[at].name = fetcher->field_names[at];
+        fields[at].bytes = range.at == STI_FIELD_NONE ? NULL : bytes + range.at;
+        fields[at].n_bytes = range.n_bytes;
+    }
+}
+
 static void
 decode_item(const struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item)
 {
@@ -90,15 +108,19 @@ decode_item(const struct sti_fetcher *fetcher, struct sti_record *record, uint32
         record->codes[item] = 0;
         return;
     }
+    stk_decode_field fields[STK_MAX_FIELDS];
+    find_fields(fetcher, record, item, fields);
     struct stk_decode_args args = {
-        .bytes = record->items[item],
-        .n_bytes = record->n_bytes[item],
+        .bytes = fields[0].bytes,
+        .n_bytes = fields[0].n_bytes,
         .slot = slot,
         .item_bytes = item_bytes,
         .sample = record->samples[item],
         .epoch = record->cut.epoch,
         .seed = item_seed(fetcher, record->cut.epoch, record->samples[item]),
         .label = record->labels[item],
+        .fields = fields,
+        .n_fields = fetcher->n_fields,
     };
     record->codes[item] = fetcher->opts.decode(fetcher->opts.decode_context, &args);
 }
@@ -109,14 +131,15 @@ conclude_item(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t i
 {
     int code = record->codes[item];
 
-    fetcher->raw_bytes -= record->n_bytes[item];
     sti_fetcher_unpin(fetcher, record, item);
     if (code != 0) {
         struct sti_bad bad = {.sample = record->samples[item], .code = code, .is_decoding = true};
 
+        sti_fetcher_discount(fetcher, record, item);
         sti_fetcher_fail(fetcher, record, item, &bad);
         return;
     }
+    fetcher->raw_bytes -= record->n_bytes[item];
     record->states[item] = STI_ITEM_DONE;
     record->items[item] = record->slots + item * fetcher->opts.item_bytes;
     record->n_bytes[item] = fetcher->opts.item_bytes;
@@ -133,7 +156,7 @@ run_chunk(struct sti_job *job)
     void *wake_context = fetcher->opts.wake_context;
 
     for (uint32_t at = 0; at < chunk->n; at++)
-        decode_item(fetcher, chunk->record, chunk->record->arrived[chunk->first + at]);
+        decode_item(fetcher, chunk->record, chunk->items[at]);
     sti_mutex_lock(&fetcher->lock);
     bool is_first = !fetcher->decoded;
     chunk->next = fetcher->decoded;
@@ -160,32 +183,42 @@ chunk_items(const struct sti_fetcher *fetcher, uint32_t n_arrived)
     return n < most ? n : most;
 }
 
+static void
+copy_arrived(struct sti_fetcher *fetcher, struct sti_record *record)
+{
+    for (uint32_t at = 0; at < record->n_arrived; at++) {
+        decode_item(fetcher, record, record->arrived[at]);
+        conclude_item(fetcher, record, record->arrived[at]);
+    }
+    record->n_arrived = 0;
+}
+
+/* A chunk takes its items along, since an item whose decoding fails arrives once more, with its
+ * substitute, while others of the chunk may still be at work. */
 static bool
 start_record(struct sti_fetcher *fetcher, struct sti_record *record)
 {
-    while (record->n_decoding < record->n_arrived) {
-        uint32_t left = record->n_arrived - record->n_decoding;
+    uint32_t n_taken = 0;
 
-        if (is_copied_at_once(fetcher)) {
-            uint32_t item = record->arrived[record->n_decoding++];
-
-            decode_item(fetcher, record, item);
-            conclude_item(fetcher, record, item);
-            continue;
-        }
+    if (is_copied_at_once(fetcher)) {
+        copy_arrived(fetcher, record);
+        return true;
+    }
+    while (n_taken < record->n_arrived && fetcher->free_chunks) {
         struct sti_chunk *chunk = fetcher->free_chunks;
-        if (!chunk)
-            return false;
+
         fetcher->free_chunks = chunk->next;
         chunk->record = record;
-        chunk->first = record->n_decoding;
-        chunk->n = chunk_items(fetcher, left);
-        record->n_decoding += chunk->n;
+        chunk->n = chunk_items(fetcher, record->n_arrived - n_taken);
+        memcpy(chunk->items, record->arrived + n_taken, chunk->n * sizeof(uint32_t));
+        n_taken += chunk->n;
         chunk->job.fn = run_chunk;
         fetcher->n_decoding++;
         sti_pool_submit(fetcher->opts.pool, STI_LANE_URGENT, &chunk->job, 1);
     }
-    return true;
+    record->n_arrived -= n_taken;
+    memmove(record->arrived, record->arrived + n_taken, record->n_arrived * sizeof(uint32_t));
+    return record->n_arrived == 0;
 }
 
 void
@@ -208,7 +241,7 @@ sti_fetcher_decode_finish(struct sti_fetcher *fetcher)
         struct sti_chunk *next = chunk->next;
 
         for (uint32_t at = 0; at < chunk->n; at++)
-            conclude_item(fetcher, chunk->record, chunk->record->arrived[chunk->first + at]);
+            conclude_item(fetcher, chunk->record, chunk->items[at]);
         chunk->next = fetcher->free_chunks;
         fetcher->free_chunks = chunk;
         fetcher->n_decoding--;

@@ -20,23 +20,39 @@
 #include "tier/fetcher_internal.h"
 
 #define PEEK_AHEAD 12
+#define MEMORY_RETRY_NS UINT64_C(10000000)
 #define RAW_LIMIT_BYTES (UINT64_C(32) << 20)
 
 /* ---- one item ------------------------------------------------------------------------------ */
 
-/* The bytes of a sample in memory: a large one of a file of many lies behind the part of its
- * first block that is not its own. */
+/* The bytes of a sample in memory: a large one that begins within a block of its file lies behind
+ * the part of that block that is not its own. */
 static const char *
 bytes_of(const struct sti_fetcher *fetcher, uint64_t sample, const struct sti_entry *entry)
 {
     const char *block = sti_store_pointer(fetcher->store, entry->address);
     struct sti_extent extent;
 
-    if (!fetcher->origin.is_one_file ||
-        sti_dataset_length(fetcher->opts.dataset, sample) < STI_IN_PLACE_BYTES ||
+    if (sti_dataset_length(fetcher->opts.dataset, sample) < STI_IN_PLACE_BYTES ||
         sti_dataset_extent(fetcher->opts.dataset, sample, &extent) < 0)
         return block;
     return block + extent.offset % fetcher->origin.dio.block_bytes;
+}
+
+/* Points an item's fields into the bytes of its sample. */
+static void
+put_fields(const struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
+           uint64_t sample)
+{
+    const char *bytes = record->items[item];
+
+    for (uint32_t at = 0; at < fetcher->n_fields; at++) {
+        struct sti_field_range range = sti_dataset_field(fetcher->opts.dataset, sample, at);
+        size_t idx = (size_t)at * fetcher->opts.batch_size + item;
+
+        record->field_items[idx] = range.at == STI_FIELD_NONE ? NULL : bytes + range.at;
+        record->field_bytes[idx] = range.n_bytes;
+    }
 }
 
 void
@@ -44,6 +60,8 @@ sti_fetcher_arrive(struct sti_fetcher *fetcher, struct sti_record *record, uint3
                    uint64_t sample, const struct sti_entry *entry)
 {
     record->items[item] = bytes_of(fetcher, sample, entry);
+    if (record->field_items)
+        put_fields(fetcher, record, item, sample);
     record->states[item] = STI_ITEM_PINNED;
     if (fetcher->opts.item_bytes > 0)
         record->arrived[record->n_arrived++] = item;
@@ -68,6 +86,7 @@ account_item(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t it
     record->samples[item] = sample;
     record->labels[item] = sti_dataset_label(fetcher->opts.dataset, sample);
     record->n_bytes[item] = n_bytes;
+    record->tiers[item] = (uint8_t)tier;
     record->bytes += n_bytes;
     record->tier_samples[tier]++;
     record->tier_bytes[tier] += n_bytes;
@@ -77,6 +96,24 @@ account_item(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t it
         record->raw_bytes += n_bytes;
         fetcher->staged_bytes += n_bytes;
     }
+}
+
+void
+sti_fetcher_discount(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item)
+{
+    uint64_t n_bytes = record->n_bytes[item];
+    uint8_t tier = record->tiers[item];
+
+    record->bytes -= n_bytes;
+    record->tier_samples[tier]--;
+    record->tier_bytes[tier] -= n_bytes;
+    if (fetcher->opts.item_bytes > 0) {
+        fetcher->raw_bytes -= n_bytes;
+    } else {
+        record->raw_bytes -= n_bytes;
+        fetcher->staged_bytes -= n_bytes;
+    }
+    record->n_bytes[item] = 0;
 }
 
 /* Where a sample that is in memory or on its way came from: a neighbour that was read along is
@@ -91,13 +128,15 @@ source_of(const struct sti_fetcher *fetcher, uint64_t sample)
 
 bool
 sti_fetcher_take(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
-                 uint64_t sample)
+                 uint64_t sample, bool is_substitute)
 {
     struct sti_entry *entry = sti_catalog_find(fetcher->catalog, sample);
     enum sti_sample_state state = entry ? (enum sti_sample_state)entry->state : STI_SAMPLE_ABSENT;
+    struct sti_extent extent;
     uint32_t waiter;
+    int rc;
 
-    if (!has_room(fetcher, sti_dataset_length(fetcher->opts.dataset, sample)))
+    if (!is_substitute && !has_room(fetcher, sti_dataset_length(fetcher->opts.dataset, sample)))
         return false;
     switch (state) {
     case STI_SAMPLE_PRESENT:
@@ -119,14 +158,18 @@ sti_fetcher_take(struct sti_fetcher *fetcher, struct sti_record *record, uint32_
         account_item(fetcher, record, item, sample, source_of(fetcher, sample));
         return true;
     case STI_SAMPLE_BAD:
-        record->samples[item] = sample;
         sti_fetcher_fail(fetcher, record, item,
                          &(struct sti_bad){.sample = sample, .code = (int32_t)entry->key});
         return true;
     case STI_SAMPLE_ABSENT:
         break;
     }
-    if (!sti_fetcher_read(fetcher, record, item, sample))
+    rc = sti_dataset_extent(fetcher->opts.dataset, sample, &extent);
+    if (rc < 0) {
+        sti_fetcher_fail(fetcher, record, item, &(struct sti_bad){.sample = sample, .code = rc});
+        return true;
+    }
+    if (!sti_fetcher_read(fetcher, record, item, sample, &extent))
         return false;
     account_item(fetcher, record, item, sample, STK_TIER_ORIGIN);
     return true;
@@ -168,7 +211,7 @@ take_position(struct sti_fetcher *fetcher, struct sti_record *record)
     record->next_use[item] = STI_POSITION_UNKNOWN;
     if (fetcher->opts.policy == STK_POLICY_NEXT_USE)
         record->next_use[item] = sti_fetcher_next_use(fetcher, position);
-    if (!sti_fetcher_take(fetcher, record, item, sample)) {
+    if (!sti_fetcher_take(fetcher, record, item, sample, false)) {
         fetcher->position = position;
         return false;
     }
@@ -186,9 +229,7 @@ open_record(struct sti_fetcher *fetcher, const struct sti_batch_cut *cut)
     record->n_taken = 0;
     record->n_pending = cut->count;
     record->n_arrived = 0;
-    record->n_decoding = 0;
     record->raw_bytes = 0;
-    record->is_replaced = false;
     record->bad = (struct sti_bad){0};
     memset(record->tier_samples, 0, sizeof(record->tier_samples));
     memset(record->tier_bytes, 0, sizeof(record->tier_bytes));
@@ -209,16 +250,13 @@ walk_batch(struct sti_fetcher *fetcher)
             sti_staging_want_returns(&fetcher->staging);
             return false;
         }
-        enum sti_cut kind = sti_horizon_cut(fetcher->horizon, fetcher->position, &cut);
-        if (kind != STI_CUT_BATCH) {
-            bool is_list = fetcher->opts.order.kind == STK_ORDER_LIST;
-            bool is_drained = fetcher->staging.filling.n == 0;
-
-            sti_staging_set_idle(&fetcher->staging, is_drained && kind == STI_CUT_END,
-                                 is_drained && kind == STI_CUT_NOT_YET && is_list);
-            return false;
-        }
+        uint64_t passed = fetcher->position;
+        fetcher->cut = sti_horizon_cut(fetcher->horizon, passed, &cut);
         fetcher->position = cut.first_position;
+        for (; passed < cut.first_position; passed++)
+            sti_fetcher_pass_over(fetcher, passed);
+        if (fetcher->cut != STI_CUT_BATCH)
+            return false;
         fetcher->record = open_record(fetcher, &cut);
     }
     struct sti_record *record = fetcher->record;
@@ -234,9 +272,22 @@ walk_batch(struct sti_fetcher *fetcher)
     return true;
 }
 
+/* Tells the consumer when nothing will come, once all that was begun is ready. */
 static void
-walk(struct sti_fetcher *fetcher)
+say_if_idle(struct sti_fetcher *fetcher)
 {
+    bool is_drained = !fetcher->record && fetcher->staging.filling.n == 0;
+    bool is_list = fetcher->opts.order.kind == STK_ORDER_LIST;
+
+    sti_staging_set_idle(&fetcher->staging, is_drained && fetcher->cut == STI_CUT_END,
+                         is_drained && fetcher->cut == STI_CUT_NOT_YET && is_list);
+}
+
+/* Goes on as far as possible; true when copying has made room since it had to stop. */
+static bool
+walk_on(struct sti_fetcher *fetcher)
+{
+    fetcher->cut = STI_CUT_BATCH; /* until the walk comes to where there is none */
     if (sti_fetcher_redo(fetcher)) {
         while (walk_batch(fetcher)) {
             if (fetcher->opts.item_bytes > 0)
@@ -244,9 +295,22 @@ walk(struct sti_fetcher *fetcher)
             sti_staging_publish(&fetcher->staging);
         }
     }
+    /* Samples known to be bad were met on the way; nothing else would come back to them. */
+    if (!sti_fetcher_redo(fetcher))
+        sti_staging_want_returns(&fetcher->staging);
     sti_fetcher_submit_growing(fetcher);
+    uint64_t held_bytes = fetcher->raw_bytes;
     sti_fetcher_decode_start(fetcher);
     sti_staging_publish(&fetcher->staging);
+    return fetcher->raw_bytes < held_bytes;
+}
+
+static void
+walk(struct sti_fetcher *fetcher)
+{
+    while (walk_on(fetcher))
+        ;
+    say_if_idle(fetcher);
 }
 
 /* ---- records that come back ----------------------------------------------------------------- */
@@ -314,7 +378,9 @@ obey(struct sti_fetcher *fetcher)
         sti_fetcher_submit_growing(fetcher);
         sti_aio_hurry(fetcher->opts.aio); /* a close does not wait for an emulated device */
     }
-    if (fetcher->n_decoding > 0 || (command == STI_COMMAND_STOP && fetcher->n_reading > 0))
+    if (fetcher->n_decoding > 0 ||
+        (command == STI_COMMAND_STOP &&
+         (fetcher->n_reading > 0 || sti_origin_is_busy(&fetcher->origin))))
         return true;
     if (command == STI_COMMAND_SEEK)
         seek(fetcher, epoch, idx);
@@ -360,14 +426,15 @@ sti_fetcher_step(void *context)
     sti_staging_set_usage(&fetcher->staging, sti_store_used_bytes(fetcher->store),
                           sti_store_outside(fetcher->store));
     tell_arbiter(fetcher);
-    return has_more ? 0 : UINT64_MAX;
+    if (has_more)
+        return 0;
+    return sti_horizon_is_short_of_memory(fetcher->horizon) ? MEMORY_RETRY_NS : UINT64_MAX;
 }
 
 int
-sti_fetcher_push(struct sti_fetcher *fetcher, const uint64_t *ids, uint64_t n, bool is_epoch_end,
-                 bool is_run_end)
+sti_fetcher_push(struct sti_fetcher *fetcher, const struct sti_list_part *part)
 {
-    int rc = sti_horizon_push(fetcher->horizon, ids, n, is_epoch_end, is_run_end);
+    int rc = sti_horizon_push(fetcher->horizon, fetcher->position, part);
 
     if (rc == 0)
         sti_staging_set_idle(&fetcher->staging, false, false);
@@ -489,25 +556,38 @@ open_rest(struct sti_fetcher *fetcher)
     return rc;
 }
 
+/* Frees the fetcher where it fails. */
 static int
 open_parts(struct sti_fetcher *fetcher, stk_error *err)
 {
+    const char *const no_name = "";
+    bool has_names = fetcher->opts.item_bytes == 0 || !fetcher->opts.decode;
     struct sti_staging_opts staging_opts = {.n_records = fetcher->opts.n_records,
                                             .batch_size = fetcher->opts.batch_size,
                                             .slot_bytes = fetcher->opts.item_bytes,
+                                            .n_fields = has_names ? fetcher->n_fields : 1,
+                                            .field_names =
+                                                has_names ? fetcher->field_names : &no_name,
                                             .wake = fetcher->opts.wake,
                                             .context = fetcher->opts.wake_context};
     int rc = sti_staging_init(&fetcher->staging, &staging_opts);
 
-    if (rc < 0)
+    if (rc < 0) {
+        sti_mem_free(fetcher);
         return sti_error_set(err, rc, "no memory for staging of %" PRIu32 " batches",
-                             fetcher->opts.n_records);
+                             staging_opts.n_records);
+    }
     rc = sti_fetcher_decode_init(fetcher);
     if (rc < 0) {
         sti_staging_fini(&fetcher->staging);
+        sti_mem_free(fetcher);
         return sti_error_set(err, rc, "no memory for decoding");
     }
-    rc = sti_origin_open(&fetcher->origin, fetcher->opts.dataset, fetcher->opts.is_buffered, err);
+    struct sti_origin_opts origin_opts = {.dataset = fetcher->opts.dataset,
+                                          .aio = fetcher->opts.aio,
+                                          .open_files = fetcher->opts.open_files,
+                                          .is_buffered = fetcher->opts.is_buffered};
+    rc = sti_origin_open(&fetcher->origin, &origin_opts, err);
     if (rc < 0)
         goto err_staging;
     rc = open_store(fetcher);
@@ -538,8 +618,10 @@ sti_fetcher_new(struct sti_fetcher **ret_fetcher, const struct sti_fetcher_opts 
     if (!fetcher)
         return sti_error_set(err, -ENOMEM, "no memory for the loader");
     fetcher->opts = *opts;
-    fetcher->origin.fd = -1;
     fetcher->bound_epoch = UINT64_MAX;
+    fetcher->n_fields = sti_dataset_fields(opts->dataset);
+    for (uint32_t at = 0; at < fetcher->n_fields; at++)
+        fetcher->field_names[at] = sti_dataset_field_name(opts->dataset, at);
     int rc = open_parts(fetcher, err);
     if (rc < 0)
         return rc;

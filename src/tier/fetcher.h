@@ -18,6 +18,7 @@
 #include "order/order.h"
 
 struct sti_fetcher;
+struct sti_list_part;
 struct sti_staging;
 
 /*
@@ -38,12 +39,13 @@ struct sti_fetcher_opts {
     uint32_t retries;
     uint64_t ram_bytes;
     uint64_t staging_bytes;
-    uint64_t staging_least_bytes; /* two of the largest batches */
+    uint64_t staging_least_bytes; /* two of the largest batches, or borrow_max */
     uint32_t n_records;           /* batches staged or borrowed at a time */
     uint64_t item_bytes;          /* FIXED; 0: RAW */
     stk_decode_fn decode;         /* NULL: copy */
     void *decode_context;
     uint32_t queue_depth;
+    uint32_t open_files; /* that may be held open */
     bool is_buffered;
     struct sti_aio *aio; /* the loop's */
     struct sti_pool *pool;
@@ -78,7 +80,6 @@ sti_fetcher_epoch_batches(const struct sti_fetcher *fetcher);
 
 /* LIST, on the loop's thread: see sti_horizon_push(). */
 int
-sti_fetcher_push(struct sti_fetcher *fetcher, const uint64_t *ids, uint64_t n, bool is_epoch_end,
-                 bool is_run_end);
+sti_fetcher_push(struct sti_fetcher *fetcher, const struct sti_list_part *part);
 
 #endif

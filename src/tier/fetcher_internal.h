@@ -45,8 +45,9 @@ struct sti_read {
     struct sti_aio_op op;
     struct sti_fetcher *fetcher;
     struct sti_origin_range range;
-    struct sti_extent extent; /* the first piece's file */
-    char *bounce;             /* buffer of its own */
+    struct sti_extent extent; /* of all pieces, or of the first where it is split */
+    struct sti_file_slot *file;
+    char *bounce; /* buffer of its own */
     uint32_t n_pieces;
     uint32_t n_tries;
     bool is_in_place;
@@ -60,6 +61,8 @@ struct sti_chunk;
 struct sti_fetcher {
     struct sti_fetcher_opts opts;
     struct sti_staging staging;
+    const char *field_names[STK_MAX_FIELDS]; /* of the data set */
+    uint32_t n_fields;
     struct sti_horizon *horizon;
     struct sti_catalog *catalog;
     struct sti_evictor *evictor;
@@ -72,6 +75,7 @@ struct sti_fetcher {
 
     uint64_t position;         /* the next one to cut or take */
     struct sti_record *record; /* being filled, or NULL */
+    enum sti_cut cut;          /* what the walk met last */
     uint64_t returned_position;
     uint64_t staged_bytes;  /* RAW: of all records not free */
     uint64_t staging_limit; /* RAW */
@@ -126,6 +130,11 @@ sti_fetcher_settle(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entr
 void
 sti_fetcher_on_next_use(void *context, uint64_t sample, uint64_t position);
 
+/* No batch uses the sample of a position after all: if that was to be its next use, another one
+ * is looked for. fetcher->position lies behind it already. */
+void
+sti_fetcher_pass_over(struct sti_fetcher *fetcher, uint64_t position);
+
 /* After a seek: old positions mean nothing any more. */
 void
 sti_fetcher_forget_positions(struct sti_fetcher *fetcher);
@@ -147,7 +156,7 @@ sti_fetcher_reads_fini(struct sti_fetcher *fetcher);
 /* Starts to read an absent sample for an item; false if it has to wait. */
 bool
 sti_fetcher_read(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
-                 uint64_t sample);
+                 uint64_t sample, const struct sti_extent *extent);
 
 /* Submits the read that was kept open for neighbours. */
 void
@@ -180,15 +189,23 @@ sti_fetcher_decode_finish(struct sti_fetcher *fetcher);
 
 /* ---- fetcher.c ---- */
 
+/* Stops counting what an item would have been given: it gets another sample or fails. */
+void
+sti_fetcher_discount(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item);
+
 /* An item's sample is in memory: RAW items are done, FIXED ones go to be decoded. */
 void
 sti_fetcher_arrive(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
                    uint64_t sample, const struct sti_entry *entry);
 
-/* Looks an item's sample up and pins it, waits for it or has it read; false: try again later. */
+/*
+ * Looks an item's sample up and pins it, waits for it or has it read; false: try again later.
+ * is_substitute: the place in staging is not asked for, since a batch that is begun must come
+ * to its end and substitutes may be larger than what they stand in for.
+ */
 bool
 sti_fetcher_take(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
-                 uint64_t sample);
+                 uint64_t sample, bool is_substitute);
 
 /* ---- bad.c ---- */
 

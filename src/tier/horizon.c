@@ -169,6 +169,12 @@ sti_horizon_step(struct sti_horizon *horizon, uint64_t fetch_position, uint64_t 
     return false;
 }
 
+bool
+sti_horizon_is_short_of_memory(const struct sti_horizon *horizon)
+{
+    return horizon->is_short_of_memory;
+}
+
 enum sti_cut
 sti_horizon_cut(struct sti_horizon *horizon, uint64_t position, struct sti_batch_cut *ret_cut)
 {
@@ -177,13 +183,13 @@ sti_horizon_cut(struct sti_horizon *horizon, uint64_t position, struct sti_batch
 
     if (horizon->kind == STI_HORIZON_LIST)
         return sti_list_cut(horizon, position, ret_cut);
+    ret_cut->first_position = position;
     sti_horizon_locate(horizon, position, &epoch, &idx);
     if (horizon->opts.epochs > 0 && epoch >= horizon->opts.epochs)
         return STI_CUT_END;
     if (horizon->kind == STI_HORIZON_TABLE && !sti_table_has(horizon, position))
         return STI_CUT_NOT_YET;
     uint64_t left = horizon->length - idx;
-    ret_cut->first_position = position;
     ret_cut->epoch = epoch;
     ret_cut->epoch_step = idx / batch_size;
     ret_cut->step = epoch * horizon->batches + ret_cut->epoch_step;

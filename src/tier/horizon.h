@@ -76,6 +76,11 @@ sti_horizon_start(struct sti_horizon *horizon, uint64_t epoch, uint64_t idx);
 bool
 sti_horizon_step(struct sti_horizon *horizon, uint64_t fetch_position, uint64_t returned_position);
 
+/* Whether memory for an epoch was missing at the last step, so that another one should follow
+ * after a while: nothing else would cause it. */
+bool
+sti_horizon_is_short_of_memory(const struct sti_horizon *horizon);
+
 /* What the positions from a batch's first one on are. */
 enum sti_cut {
     STI_CUT_BATCH,   /* a batch */
@@ -84,12 +89,21 @@ enum sti_cut {
 };
 
 struct sti_batch_cut {
-    uint64_t first_position; /* may lie behind the one asked for: the rest was dropped */
+    uint64_t first_position; /* may lie behind the one asked for: the rest was dropped. Set
+                                whatever the result is */
     uint64_t epoch;
     uint64_t epoch_step;
     uint64_t step;
     uint32_t count;
     bool is_last;
+};
+
+/* What a caller pushes to a list at a time. */
+struct sti_list_part {
+    const uint64_t *ids;
+    uint64_t n;
+    bool is_epoch_end;
+    bool is_run_end;
 };
 
 /* Cuts the batch that begins at a position. */
@@ -131,10 +145,10 @@ sti_horizon_batches(const struct sti_horizon *horizon);
 uint64_t
 sti_horizon_epoch_length(const struct sti_horizon *horizon);
 
-/* LIST: appends ids, which are of the data set. Errors: -ENOSPC, -EINVAL an ended run; none is
- * taken then. */
+/* LIST: appends ids, which are of the data set; fetch_position as for sti_horizon_step().
+ * Errors: -ENOSPC, -EINVAL an ended run; none is taken then. */
 int
-sti_horizon_push(struct sti_horizon *horizon, const uint64_t *ids, uint64_t n, bool is_epoch_end,
-                 bool is_run_end);
+sti_horizon_push(struct sti_horizon *horizon, uint64_t fetch_position,
+                 const struct sti_list_part *part);
 
 #endif

@@ -50,6 +50,7 @@ struct sti_horizon {
 
     struct sti_epoch_slot *slots;
     uint32_t n_slots;
+    bool is_short_of_memory;        /* an epoch could not be made at the last step */
     struct sti_epoch_slot *current; /* the slot last read from, and its positions */
     uint64_t current_first;
     uint64_t current_end;

@@ -38,26 +38,27 @@ sti_list_fini(struct sti_horizon *horizon)
 }
 
 int
-sti_horizon_push(struct sti_horizon *horizon, const uint64_t *ids, uint64_t n, bool is_epoch_end,
-                 bool is_run_end)
+sti_horizon_push(struct sti_horizon *horizon, uint64_t fetch_position,
+                 const struct sti_list_part *part)
 {
     struct sti_list *list = &horizon->list;
-    uint64_t waiting = list->end_position - horizon->fetch_position;
+    uint64_t waiting = list->end_position - fetch_position;
+    bool has_end = part->is_epoch_end || part->is_run_end;
 
     if (horizon->kind != STI_HORIZON_LIST || list->is_ended)
         return -EINVAL;
-    if (n > STI_LIST_IDS_MAX - waiting || (is_epoch_end && list->n_ends == ENDS_MAX))
+    if (part->n > STI_LIST_IDS_MAX - waiting || (has_end && list->n_ends == ENDS_MAX))
         return -ENOSPC;
-    for (uint64_t at = 0; at < n; at++) {
-        list->ids[(list->end_position + at) % RING] = ids[at];
+    for (uint64_t at = 0; at < part->n; at++) {
+        list->ids[(list->end_position + at) % RING] = part->ids[at];
         list->links[(list->end_position + at) % RING] = STI_NO_LINK;
     }
-    list->end_position += n;
-    if (is_epoch_end || is_run_end) {
+    list->end_position += part->n;
+    if (has_end) {
         list->ends[(list->first_end + list->n_ends) % ENDS_MAX] = list->end_position;
         list->n_ends++;
     }
-    list->is_ended = is_run_end;
+    list->is_ended = part->is_run_end;
     return 0;
 }
 
@@ -72,6 +73,7 @@ sti_list_cut(struct sti_horizon *horizon, uint64_t position, struct sti_batch_cu
         uint64_t end = has_end ? list->ends[list->first_end] : list->end_position;
         uint64_t left = end - position;
 
+        ret_cut->first_position = position;
         if (left >= batch_size || (has_end && left > 0 && !horizon->opts.drop_last)) {
             *ret_cut = (struct sti_batch_cut){
                 .first_position = position,

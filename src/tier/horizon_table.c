@@ -120,8 +120,10 @@ start_making(struct sti_horizon *horizon, struct sti_epoch_slot *slot, uint64_t 
 {
     const struct sti_epoch_slot *before = epoch > 0 ? slot_of(horizon, epoch - 1) : NULL;
 
-    if (prepare_slot(horizon, slot) < 0)
-        return; /* tried again at the next step; the consumer waits, nothing is lost */
+    if (prepare_slot(horizon, slot) < 0) {
+        horizon->is_short_of_memory = true; /* the consumer waits, nothing is lost */
+        return;
+    }
     /* A generator that lives on is handed from epoch to epoch; without it the epoch is jumped
      * to. */
     slot->cursor.valid = false;
@@ -146,13 +148,20 @@ make_missing(struct sti_horizon *horizon, uint64_t first_epoch, uint64_t fetch_e
 
     if (horizon->opts.epochs > 0 && end_epoch > horizon->opts.epochs)
         end_epoch = horizon->opts.epochs;
+    horizon->is_short_of_memory = false;
     for (uint64_t epoch = fetch_epoch; epoch < end_epoch; epoch++) {
-        const struct sti_epoch_slot *slot = slot_of(horizon, epoch);
+        struct sti_epoch_slot *slot = slot_of(horizon, epoch);
+        int state = slot ? state_of(slot) : STI_SLOT_EMPTY; /* once: a job may be changing it */
 
-        if (slot && state_of(slot) == STI_SLOT_READY)
+        if (state == STI_SLOT_READY)
             continue;
-        if (slot && state_of(slot) == STI_SLOT_MAKING)
+        if (state == STI_SLOT_MAKING)
             return; /* one after the other: the next one continues its generator */
+        if (state == STI_SLOT_FAILED) { /* not at once again, but after a while */
+            __atomic_store_n(&slot->state, STI_SLOT_EMPTY, __ATOMIC_RELEASE);
+            horizon->is_short_of_memory = true;
+            return;
+        }
         struct sti_epoch_slot *unused = unused_slot(horizon, first_epoch, end_epoch);
         if (unused)
             start_making(horizon, unused, epoch, epoch == fetch_epoch);

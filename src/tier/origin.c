@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The origin. A small file is read whole in one operation that opens, reads and closes it; a
- * data set in one file is opened once. Alignment is asked of the file system once, of the first
- * sample's file; a file elsewhere that cannot be read direct (a symbolic link into another file
- * system) answers -EINVAL and is read through the page cache by its reader.
+ * The origin. A file that is a sample is read whole in one operation that opens, reads and closes
+ * it; files that hold many samples are held open (files.c). Alignment is asked of the file system
+ * once, of the first file of each part of the data set, and what suits all of them is used; a
+ * file that cannot be read direct (a part elsewhere, a symbolic link into another file system)
+ * answers -EINVAL and is read through the page cache by its reader.
  */
 #include "tier/origin.h"
 
@@ -12,51 +13,69 @@
 
 #include "base/error.h"
 
+/* Asks the file systems of all parts: the largest block and alignment serve each. */
 static int
-open_one_file(struct sti_origin *origin, const char *path, stk_error *err)
+probe(struct sti_origin *origin, stk_error *err)
 {
-    struct sti_aio_op op = {.kind = STI_AIO_OPEN,
-                            .dir_fd = sti_dataset_dir_fd(origin->dataset),
-                            .path = path,
-                            .open_flags = O_RDONLY | (origin->dio.is_direct ? O_DIRECT : 0u)};
+    for (uint32_t part = 0; part < sti_dataset_parts(origin->dataset); part++) {
+        struct sti_extent extent;
+        struct sti_dio dio = sti_dio_buffered();
+        int rc = sti_dataset_part_extent(origin->dataset, part, &extent);
 
-    sti_aio_op_execute(&op);
-    if (op.result < 0)
-        return sti_error_set_path(err, op.result, path, "the data set cannot be opened: %s",
-                                  sti_error_text(op.result));
-    origin->fd = op.result;
-    return 0;
-}
-
-int
-sti_origin_open(struct sti_origin *origin, const struct sti_dataset *dataset, bool is_buffered,
-                stk_error *err)
-{
-    struct sti_extent extent;
-    int rc = sti_dataset_extent(dataset, 0, &extent);
-
-    *origin = (struct sti_origin){.dataset = dataset, .dio = sti_dio_buffered(), .fd = -1};
-    origin->is_one_file = sti_dataset_is_one_file(dataset);
-    if (rc < 0)
-        return sti_error_set(err, rc, "the index was changed while it is in use");
-    if (!is_buffered) {
-        rc = sti_dio_probe(sti_dataset_dir_fd(dataset), extent.path, &origin->dio);
+        if (rc == 0)
+            rc = sti_dio_probe(extent.dir_fd, extent.path, &dio);
         /* A first file that has vanished is a bad sample, to be met when it is read. */
         if (rc < 0 && origin->is_one_file)
             return sti_error_set_path(err, rc, extent.path, "the data set cannot be opened: %s",
                                       sti_error_text(rc));
+        if (rc < 0 || !dio.is_direct)
+            continue;
+        origin->dio.is_direct = true;
+        if (dio.block_bytes > origin->dio.block_bytes)
+            origin->dio.block_bytes = dio.block_bytes;
+        if (dio.memory_align > origin->dio.memory_align)
+            origin->dio.memory_align = dio.memory_align;
     }
-    return origin->is_one_file ? open_one_file(origin, extent.path, err) : 0;
+    return 0;
+}
+
+int
+sti_origin_open(struct sti_origin *origin, const struct sti_origin_opts *opts, stk_error *err)
+{
+    struct sti_extent extent;
+    int rc = sti_dataset_extent(opts->dataset, 0, &extent);
+
+    *origin = (struct sti_origin){.dataset = opts->dataset, .dio = sti_dio_buffered()};
+    origin->is_one_file = sti_dataset_is_one_file(opts->dataset);
+    if (rc < 0)
+        return sti_error_set(err, rc, "the index was changed while it is in use");
+    if (!opts->is_buffered)
+        rc = probe(origin, err);
+    if (rc < 0)
+        return rc;
+    rc = sti_files_init(&origin->files, opts->aio, sti_dataset_files(opts->dataset),
+                        opts->open_files, origin->dio.is_direct ? O_DIRECT : 0u);
+    if (rc < 0)
+        return sti_error_set(err, rc, "no memory for the table of open files");
+    if (!origin->is_one_file)
+        return 0;
+    rc = sti_files_open_now(&origin->files, &extent);
+    if (rc < 0)
+        return sti_error_set_path(err, rc, extent.path, "the data set cannot be opened: %s",
+                                  sti_error_text(rc));
+    return 0;
 }
 
 void
 sti_origin_close(struct sti_origin *origin)
 {
-    if (origin->fd < 0)
-        return;
-    struct sti_aio_op op = {.kind = STI_AIO_CLOSE, .fd = origin->fd};
-    sti_aio_op_execute(&op); /* read only: a failure loses nothing */
-    origin->fd = -1;
+    sti_files_fini(&origin->files);
+}
+
+bool
+sti_origin_is_busy(const struct sti_origin *origin)
+{
+    return origin->files.n_busy > 0;
 }
 
 uint64_t
@@ -76,42 +95,45 @@ sti_origin_align(const struct sti_origin *origin)
 }
 
 struct sti_origin_range
-sti_origin_cover(const struct sti_origin *origin, uint64_t offset, uint64_t length)
+sti_origin_cover(const struct sti_origin *origin, const struct sti_extent *extent)
 {
     uint64_t block_bytes = origin->dio.block_bytes;
     struct sti_origin_range range;
 
-    range.skew = offset % block_bytes;
-    range.offset = offset - range.skew;
-    uint64_t end = offset + length + (origin->is_one_file ? 0 : 1);
+    range.skew = extent->offset % block_bytes;
+    range.offset = extent->offset - range.skew;
+    uint64_t end = extent->offset + extent->length + (extent->file == STI_EXTENT_WHOLE ? 1 : 0);
     range.n_bytes = (end + block_bytes - 1) / block_bytes * block_bytes - range.offset;
     return range;
 }
 
-void
-sti_origin_prepare(const struct sti_origin *origin, const struct sti_extent *extent,
+struct sti_file_slot *
+sti_origin_prepare(struct sti_origin *origin, const struct sti_extent *extent,
                    const struct sti_origin_range *range, void *bytes, struct sti_aio_op *op)
 {
-    op->kind = origin->is_one_file ? STI_AIO_READ : STI_AIO_READ_FILE;
-    op->fd = origin->fd;
-    op->dir_fd = sti_dataset_dir_fd(origin->dataset);
+    struct sti_file_slot *slot = sti_files_get(&origin->files, extent);
+
+    op->kind = slot ? STI_AIO_READ : STI_AIO_READ_FILE;
+    op->fd = slot ? slot->fd : -1;
+    op->dir_fd = extent->dir_fd;
     op->path = extent->path;
-    op->open_flags = origin->dio.is_direct ? O_DIRECT : 0u;
+    op->open_flags = slot ? slot->open_flags : origin->dio.is_direct ? O_DIRECT : 0u;
     op->bytes = bytes;
     op->offset = range->offset;
     op->n_bytes = (uint32_t)range->n_bytes;
     op->is_shaped = true;
+    return slot;
 }
 
 int
-sti_origin_check(const struct sti_origin *origin, const struct sti_origin_range *range,
-                 uint64_t length, int32_t result)
+sti_origin_check(const struct sti_extent *extent, const struct sti_origin_range *range,
+                 int32_t result)
 {
     if (result < 0)
         return result;
-    if ((uint64_t)result < range->skew + length)
+    if ((uint64_t)result < range->skew + extent->length)
         return -ENODATA;
-    if (!origin->is_one_file && (uint64_t)result > range->skew + length)
+    if (extent->file == STI_EXTENT_WHOLE && (uint64_t)result > range->skew + extent->length)
         return -EFBIG;
     return 0;
 }

@@ -12,12 +12,13 @@
 #include "format/dataset.h"
 #include "io/aio.h"
 #include "io/dio.h"
+#include "tier/files.h"
 
 struct sti_origin {
     const struct sti_dataset *dataset; /* borrowed */
-    struct sti_dio dio;
+    struct sti_dio dio;                /* what suits all parts of the data set */
     bool is_one_file;
-    int fd; /* of the one file, else -1 */
+    struct sti_files files;
 };
 
 /* What is read for a sample: a covering range, aligned for the file. */
@@ -30,14 +31,25 @@ struct sti_origin_range {
 /* Samples larger than this are refused when a loader is opened. */
 #define STI_ORIGIN_SAMPLE_MAX (UINT64_C(1) << 30)
 
-/* Opens what has to stay open. Errors, with the path: what opening gives. Blocks. */
-int
-sti_origin_open(struct sti_origin *origin, const struct sti_dataset *dataset, bool is_buffered,
-                stk_error *err);
+/* Opens what has to stay open. aio: borrowed, the loop's; open_files: how many files may be held
+ * open. Errors, with the path: what opening gives. Blocks. */
+struct sti_origin_opts {
+    const struct sti_dataset *dataset;
+    struct sti_aio *aio;
+    uint32_t open_files;
+    bool is_buffered;
+};
 
-/* All zero but fd -1 is allowed. */
+int
+sti_origin_open(struct sti_origin *origin, const struct sti_origin_opts *opts, stk_error *err);
+
+/* Nothing is under way. All zero is allowed. */
 void
 sti_origin_close(struct sti_origin *origin);
+
+/* Whether files are being opened or closed: sti_origin_close() has to wait for it, no read has. */
+bool
+sti_origin_is_busy(const struct sti_origin *origin);
 
 /* Bytes that a covering range can have beyond its sample, and the alignment of its memory. */
 uint64_t
@@ -45,23 +57,27 @@ sti_origin_padding_bytes(const struct sti_origin *origin);
 uint32_t
 sti_origin_align(const struct sti_origin *origin);
 
-/* The range that covers [offset, offset + length) of a file; where a file is a sample, with one
- * byte more, so that a file that has grown is seen without a stat. */
+/* The range that covers an extent, or several of one file put together; where a file is a
+ * sample, with one byte more, so that a file that has grown is seen without a stat. */
 struct sti_origin_range
-sti_origin_cover(const struct sti_origin *origin, uint64_t offset, uint64_t length);
+sti_origin_cover(const struct sti_origin *origin, const struct sti_extent *extent);
 
-/* Makes op read a range of the file of extent into bytes (aligned to sti_origin_align()). */
-void
-sti_origin_prepare(const struct sti_origin *origin, const struct sti_extent *extent,
+/*
+ * Makes op read a range of the file of extent into bytes (aligned to sti_origin_align()). Returns
+ * the open file that it uses, to be given to sti_files_put() when the operation is done for good;
+ * NULL where it opens the file itself.
+ */
+struct sti_file_slot *
+sti_origin_prepare(struct sti_origin *origin, const struct sti_extent *extent,
                    const struct sti_origin_range *range, void *bytes, struct sti_aio_op *op);
 
 /*
- * Whether a read of range that returned result holds [skew, skew + length): 0, the read's own
- * error, -ENODATA the file is shorter than indexed, -EFBIG it is longer.
+ * Whether a read of range that returned result holds the extent: 0, the read's own error,
+ * -ENODATA the file is shorter than indexed, -EFBIG it is longer.
  */
 int
-sti_origin_check(const struct sti_origin *origin, const struct sti_origin_range *range,
-                 uint64_t length, int32_t result);
+sti_origin_check(const struct sti_extent *extent, const struct sti_origin_range *range,
+                 int32_t result);
 
 /* What a code of sti_origin_check() means, for people. Returns a constant string. */
 const char *

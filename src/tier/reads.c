@@ -19,6 +19,8 @@
 
 #define WAITERS_MIN 4096u
 #define NODES_PER_READ 64u
+/* Read over rather than around: headers between the members of an archive. */
+#define GAP_BYTES 4096u
 #define BOUNCE_BUDGET_BYTES (UINT64_C(32) << 20)
 
 /* How many neighbours are read together: all must be wanted and there must be room for all. */
@@ -185,8 +187,7 @@ lose_piece(struct sti_fetcher *fetcher, const struct sti_piece *piece, int code)
         struct sti_waiter waiting = fetcher->waiters[waiter];
 
         sti_fetcher_free_waiter(fetcher, waiter);
-        if (fetcher->opts.item_bytes > 0)
-            fetcher->raw_bytes -= piece->length;
+        sti_fetcher_discount(fetcher, waiting.record, waiting.item);
         sti_fetcher_fail(fetcher, waiting.record, waiting.item, &bad);
         waiter = waiting.next;
     }
@@ -204,10 +205,12 @@ prepare(struct sti_fetcher *fetcher, struct sti_read *read)
     char *bytes =
         read->is_in_place ? sti_store_pointer(fetcher->store, first->address) : read->bounce;
 
-    read->range = sti_origin_cover(&fetcher->origin, first->offset,
-                                   last->offset + last->length - first->offset);
+    read->extent.offset = first->offset;
+    read->extent.length = last->offset + last->length - first->offset;
+    read->range = sti_origin_cover(&fetcher->origin, &read->extent);
     memset(&read->op, 0, sizeof(read->op));
-    sti_origin_prepare(&fetcher->origin, &read->extent, &read->range, bytes, &read->op);
+    read->file =
+        sti_origin_prepare(&fetcher->origin, &read->extent, &read->range, bytes, &read->op);
     read->op.done = on_done;
     read->op.context = read;
     read->n_tries = 0;
@@ -219,6 +222,8 @@ conclude(struct sti_fetcher *fetcher, struct sti_read *read, int code)
 {
     uint32_t n = read->is_split ? 1 : read->n_pieces;
 
+    sti_files_put(read->file);
+    read->file = NULL;
     for (uint32_t at = 0; at < n; at++) {
         if (code == 0)
             finish_piece(fetcher, read, at);
@@ -242,12 +247,10 @@ on_done(struct sti_aio_op *op)
 {
     struct sti_read *read = op->context;
     struct sti_fetcher *fetcher = read->fetcher;
-    const struct sti_piece *first = &read->pieces[0];
-    const struct sti_piece *last = read->is_split ? first : &read->pieces[read->n_pieces - 1];
-    int code = sti_origin_check(&fetcher->origin, &read->range,
-                                last->offset + last->length - first->offset, op->result);
+    int code = sti_origin_check(&read->extent, &read->range, op->result);
 
-    if (code == -EINVAL && op->open_flags != 0 && op->kind == STI_AIO_READ_FILE) {
+    if (code == -EINVAL && op->open_flags != 0) {
+        op->kind = STI_AIO_READ_FILE;
         op->open_flags = 0; /* this file lies where direct I/O does not work */
         submit(fetcher, read);
         return;
@@ -259,6 +262,7 @@ on_done(struct sti_aio_op *op)
     }
     if (code != 0 && !read->is_split && read->n_pieces > 1) {
         read->is_split = true;
+        sti_files_put(read->file);
         prepare(fetcher, read);
         submit(fetcher, read);
         return;
@@ -286,12 +290,14 @@ can_join(const struct sti_fetcher *fetcher, const struct sti_extent *extent)
 {
     const struct sti_read *read = fetcher->growing;
 
-    if (!read || read->is_in_place || read->n_pieces == STI_READ_PIECES)
+    if (!read || read->is_in_place || read->n_pieces == STI_READ_PIECES ||
+        read->extent.file != extent->file)
         return false;
     const struct sti_piece *first = &read->pieces[0];
     const struct sti_piece *last = &read->pieces[read->n_pieces - 1];
     uint64_t end = extent->offset + extent->length;
-    return extent->offset >= last->offset && extent->offset <= last->offset + last->length &&
+    return extent->offset >= last->offset &&
+           extent->offset <= last->offset + last->length + GAP_BYTES &&
            end >= last->offset + last->length &&
            end - first->offset + sti_origin_padding_bytes(&fetcher->origin) <=
                fetcher->bounce_bytes;
@@ -390,16 +396,10 @@ first_neighbour(struct sti_fetcher *fetcher, uint64_t sample)
 
 bool
 sti_fetcher_read(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
-                 uint64_t sample)
+                 uint64_t sample, const struct sti_extent *extent)
 {
-    struct sti_extent extent;
-    int rc = sti_dataset_extent(fetcher->opts.dataset, sample, &extent);
+    struct sti_read *read = find_read(fetcher, extent);
 
-    if (rc < 0) {
-        sti_fetcher_fail(fetcher, record, item, &(struct sti_bad){.sample = sample, .code = rc});
-        return true;
-    }
-    struct sti_read *read = find_read(fetcher, &extent);
     if (!read)
         return false;
     uint32_t waiter = sti_fetcher_new_waiter(fetcher, record, item);
@@ -411,15 +411,17 @@ sti_fetcher_read(struct sti_fetcher *fetcher, struct sti_record *record, uint32_
     if (fetcher->group > 1)
         record->origin_bytes +=
             add_neighbours(fetcher, read, first_neighbour(fetcher, sample), sample);
-    struct sti_entry *entry = add_piece(fetcher, read, sample, &extent);
+    struct sti_entry *entry = add_piece(fetcher, read, sample, extent);
     if (!entry) {
         sti_fetcher_free_waiter(fetcher, waiter);
+        if (read->n_pieces > 0)
+            fetcher->growing = read; /* its pieces are wanted all the same */
         give_back_read(fetcher, read);
         return false;
     }
     entry->pins = 1;
     entry->key = waiter;
-    record->origin_bytes += extent.length;
+    record->origin_bytes += extent->length;
     if (fetcher->group > 1) {
         uint64_t end = sample - sample % fetcher->group + fetcher->group;
         uint64_t n = sti_dataset_count(fetcher->opts.dataset);
@@ -427,7 +429,7 @@ sti_fetcher_read(struct sti_fetcher *fetcher, struct sti_record *record, uint32_
         record->origin_bytes += add_neighbours(fetcher, read, sample + 1, end < n ? end : n);
     }
     fetcher->growing = read;
-    if (read->is_in_place || !fetcher->origin.is_one_file || fetcher->group > 1)
+    if (read->is_in_place || extent->file == STI_EXTENT_WHOLE || fetcher->group > 1)
         sti_fetcher_submit_growing(fetcher);
     return true;
 }

@@ -174,7 +174,7 @@ sti_fetcher_unpin(struct sti_fetcher *fetcher, const struct sti_record *record, 
     assert(entry->pins > 0);
     if (--entry->pins > 0 || entry->state != STI_SAMPLE_PRESENT)
         return;
-    if (fetcher->opts.policy != STK_POLICY_NEXT_USE)
+    if (fetcher->opts.policy != STK_POLICY_NEXT_USE || next_use == STI_POSITION_OF_ANOTHER)
         next_use = STI_POSITION_UNKNOWN;
     else if (next_use == STI_POSITION_UNKNOWN || next_use < fetcher->position)
         next_use = sti_fetcher_next_use(fetcher, record->cut.first_position + item);
@@ -194,6 +194,20 @@ sti_fetcher_on_next_use(void *context, uint64_t sample, uint64_t position)
     entry->kept = STI_KEPT_ORDERED;
     entry->key = (uint32_t)position;
     sti_evictor_add_position(fetcher->evictor, position);
+}
+
+void
+sti_fetcher_pass_over(struct sti_fetcher *fetcher, uint64_t position)
+{
+    uint64_t sample = sti_horizon_sample(fetcher->horizon, position);
+    struct sti_entry *entry = sti_catalog_find(fetcher->catalog, sample);
+
+    if (fetcher->opts.policy != STK_POLICY_NEXT_USE || !entry ||
+        entry->state != STI_SAMPLE_PRESENT || entry->pins > 0 || entry->kept != STI_KEPT_ORDERED ||
+        key_position(fetcher, entry) != position)
+        return;
+    unkeep(fetcher, sample, entry);
+    sti_fetcher_settle(fetcher, sample, entry, sti_fetcher_next_use(fetcher, position));
 }
 
 static void

@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 
@@ -55,7 +56,7 @@ sti_record_list_pop(struct sti_record_list *list)
 /* ---- set-up ------------------------------------------------------------------------------- */
 
 /* The arrays of a record, widest first, so that each is aligned. */
-#define ITEM_BYTES (5 * sizeof(uint64_t) + 2 * sizeof(uint32_t) + 1)
+#define ITEM_BYTES (5 * sizeof(uint64_t) + 2 * sizeof(uint32_t) + 2)
 
 uint64_t
 sti_record_overhead_bytes(uint32_t batch_size)
@@ -81,14 +82,61 @@ lay_out(struct sti_record *record, char *at, uint64_t n)
     record->arrived = (uint32_t *)(void *)at;
     at += n * sizeof(uint32_t);
     record->states = (uint8_t *)at;
-    return at + (n + 7) / 8 * 8;
+    record->tiers = record->states + n;
+    return at + (2 * n + 7) / 8 * 8;
+}
+
+/* What of a record's fields is the same for every batch. */
+static void
+describe_fields(struct sti_record *record, const struct sti_staging_opts *opts)
+{
+    for (uint32_t at = 0; at < opts->n_fields; at++) {
+        stk_field *field = &record->fields[at];
+
+        field->name = opts->field_names[at];
+        field->data = record->slots;
+        field->item_bytes = opts->slot_bytes;
+        field->items = record->items;
+        field->n_bytes = record->n_bytes;
+        if (opts->n_fields > 1) {
+            field->items = record->field_items + (size_t)at * opts->batch_size;
+            field->n_bytes = record->field_bytes + (size_t)at * opts->batch_size;
+        }
+    }
+}
+
+static int
+allocate_fields(struct sti_staging *staging, const struct sti_staging_opts *opts)
+{
+    uint64_t n = opts->n_records;
+    uint64_t n_items = (uint64_t)opts->batch_size * opts->n_fields;
+
+    staging->fields = sti_mem_new(n * opts->n_fields, sizeof(*staging->fields));
+    if (opts->n_fields > 1)
+        staging->field_arrays = sti_mem_new(n * n_items, sizeof(void *) + sizeof(uint64_t));
+    if (!staging->fields || (opts->n_fields > 1 && !staging->field_arrays))
+        return -ENOMEM;
+    char *at = staging->field_arrays;
+    for (uint32_t idx = 0; idx < n; idx++) {
+        struct sti_record *record = &staging->records[idx];
+
+        record->fields = staging->fields + (size_t)idx * opts->n_fields;
+        if (at) {
+            record->field_items = (const void **)(void *)at;
+            at += n_items * sizeof(void *);
+            record->field_bytes = (uint64_t *)(void *)at;
+            at += n_items * sizeof(uint64_t);
+        }
+        describe_fields(record, opts);
+    }
+    return 0;
 }
 
 static int
 allocate(struct sti_staging *staging, const struct sti_staging_opts *opts) STI_NO_ANALYSIS
 {
     uint64_t n = opts->batch_size;
-    uint64_t arrays_bytes = (5 * sizeof(uint64_t) + 2 * sizeof(uint32_t)) * n + (n + 7) / 8 * 8;
+    uint64_t arrays_bytes = (5 * sizeof(uint64_t) + 2 * sizeof(uint32_t)) * n + (2 * n + 7) / 8 * 8;
 
     staging->records = sti_mem_new(opts->n_records, sizeof(struct sti_record));
     staging->arrays = sti_mem_new(opts->n_records, arrays_bytes);
@@ -111,7 +159,7 @@ allocate(struct sti_staging *staging, const struct sti_staging_opts *opts) STI_N
             record->slots = staging->arena.base + idx * n * opts->slot_bytes;
         sti_record_list_push(&staging->free, record);
     }
-    return 0;
+    return allocate_fields(staging, opts);
 }
 
 static void
@@ -120,6 +168,8 @@ release_memory(struct sti_staging *staging) STI_NO_ANALYSIS
     sti_arena_close(&staging->arena);
     sti_mem_free(staging->records);
     sti_mem_free(staging->arrays);
+    sti_mem_free(staging->field_arrays);
+    sti_mem_free(staging->fields);
     sti_mem_free(staging->epochs);
     sti_mem_free(staging->ledger);
 }
@@ -221,6 +271,7 @@ look_locked(struct sti_staging *staging, struct sti_record **ret_record, uint64_
     if (record) {
         staging->returned_position = record->cut.first_position + record->cut.count;
         account_locked(staging, record, start_ns, sti_clock_ns());
+        record->is_borrowed = true;
         *ret_record = record;
         return STK_BATCH;
     }
@@ -232,34 +283,83 @@ look_locked(struct sti_staging *staging, struct sti_record **ret_record, uint64_
     return INT32_MIN;
 }
 
-int
-sti_staging_next(struct sti_staging *staging, struct sti_record **ret_record)
+/*
+ * Sleeps until a post, or until a monotonic time at most. A signal ends nothing: a handler that
+ * wants that calls interrupt. Returns 0 or -ETIMEDOUT.
+ */
+static int
+wait_until(struct sti_staging *staging, uint64_t deadline_ns)
 {
-    uint64_t start_ns = sti_clock_ns();
+    const struct timespec deadline = {.tv_sec = (time_t)(deadline_ns / STI_NS_PER_S),
+                                      .tv_nsec = (long)(deadline_ns % STI_NS_PER_S)};
+    int rc;
 
-    for (;;) {
-        if (__atomic_exchange_n(&staging->is_interrupted, 0, __ATOMIC_ACQ_REL))
-            return -EINTR;
-        sti_mutex_lock(&staging->lock);
-        int rc = look_locked(staging, ret_record, start_ns);
-        bool has_news = staging->returned.n > 0;
-        sti_mutex_unlock(&staging->lock);
-        if (rc != INT32_MIN)
-            return rc;
-        if (has_news)
-            staging->wake(staging->context);
-        while (sem_wait(&staging->ready_sem) < 0)
-            ; /* EINTR only: a handler that wants this to end calls interrupt */
-    }
+    do {
+        rc = deadline_ns == UINT64_MAX
+                 ? sem_wait(&staging->ready_sem)
+                 : sem_clockwait(&staging->ready_sem, CLOCK_MONOTONIC, &deadline);
+    } while (rc < 0 && errno == EINTR);
+    return rc < 0 ? -errno : 0;
 }
 
-void
-sti_staging_return(struct sti_staging *staging, struct sti_record *record)
+int
+sti_staging_next(struct sti_staging *staging, uint64_t timeout_ns, struct sti_record **ret_record)
 {
+    uint64_t now_ns = sti_clock_ns();
+    uint64_t start_ns = now_ns - staging->waited_ns;
+    uint64_t deadline_ns = timeout_ns < UINT64_MAX - now_ns ? now_ns + timeout_ns : UINT64_MAX;
+    int rc = 0;
+
+    for (;;) {
+        if (__atomic_exchange_n(&staging->is_interrupted, 0, __ATOMIC_ACQ_REL)) {
+            rc = -EINTR;
+            break;
+        }
+        sti_mutex_lock(&staging->lock);
+        int found = look_locked(staging, ret_record, start_ns);
+        bool has_news = staging->returned.n > 0;
+        sti_mutex_unlock(&staging->lock);
+        if (found != INT32_MIN) {
+            staging->waited_ns = 0;
+            return found;
+        }
+        if (rc < 0) /* late, and this was the last look */
+            break;
+        if (has_news)
+            staging->wake(staging->context);
+        rc = wait_until(staging, deadline_ns);
+    }
+    staging->waited_ns = sti_clock_ns() - start_ns;
+    return rc;
+}
+
+/* The record that a handle names, or NULL: the handle is the caller's and may be anything. */
+static struct sti_record *
+find_borrowed(const struct sti_staging *staging, const void *handle)
+{
+    uintptr_t offset = (uintptr_t)handle - (uintptr_t)staging->records;
+    uintptr_t idx = offset / sizeof(struct sti_record);
+
+    if (idx >= staging->n_records || offset % sizeof(struct sti_record) != 0 ||
+        !staging->records[idx].is_borrowed)
+        return NULL;
+    return &staging->records[idx];
+}
+
+int
+sti_staging_return(struct sti_staging *staging, const void *handle)
+{
+    struct sti_record *record = find_borrowed(staging, handle);
+
+    if (!record)
+        return -EINVAL;
+    record->is_borrowed = false;
     sti_mutex_lock(&staging->lock);
     sti_record_list_push(&staging->returned, record);
     staging->run.end_ns = sti_clock_ns();
-    epoch_stats_locked(staging, record->cut.epoch)->end_ns = staging->run.end_ns;
+    struct sti_stats *stats = &staging->epochs[record->cut.epoch % STI_STATS_EPOCHS];
+    if (stats->epoch == record->cut.epoch) /* else its place is a newer epoch's by now */
+        stats->end_ns = staging->run.end_ns;
     bool must_wake = staging->wake_after > 0 &&
                      (staging->returned.n >= staging->wake_after || staging->ready.n <= 1);
     if (must_wake)
@@ -267,6 +367,7 @@ sti_staging_return(struct sti_staging *staging, struct sti_record *record)
     sti_mutex_unlock(&staging->lock);
     if (must_wake)
         staging->wake(staging->context);
+    return 0;
 }
 
 void

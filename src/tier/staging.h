@@ -45,16 +45,20 @@ struct sti_record {
     uint64_t *n_bytes;
     uint64_t *next_use; /* position, or one of STI_POSITION_... */
     int32_t *codes;     /* results of decoding */
-    uint32_t *arrived;  /* items whose sample is there, in order of arrival (FIXED) */
+    uint32_t *arrived;  /* items to be decoded that no chunk has yet, oldest first (FIXED) */
     uint8_t *states;    /* enum sti_item */
+    uint8_t *tiers;     /* enum stk_tier that an item was counted for */
     char *slots;        /* FIXED: count x item_bytes */
+    stk_field *fields;  /* as they are handed out */
+    /* With several fields: their pointers and lengths, batch_size of each; else NULL. */
+    const void **field_items;
+    uint64_t *field_bytes;
 
-    uint32_t n_taken;    /* items whose sample was looked up */
-    uint32_t n_pending;  /* items that are not done */
-    uint32_t n_arrived;  /* FIXED: of arrived ... */
-    uint32_t n_decoding; /* ... and how many of those were handed to decoding */
-    uint64_t raw_bytes;  /* RAW: bytes of its samples */
-    bool is_replaced;    /* an item stands in for another */
+    uint32_t n_taken;   /* items whose sample was looked up */
+    uint32_t n_pending; /* items that are not done */
+    uint32_t n_arrived; /* of arrived */
+    uint64_t raw_bytes; /* RAW: bytes of its samples */
+    bool is_borrowed;   /* the consumer's: it has it */
 
     struct sti_bad bad;
     uint64_t tier_samples[STK_TIERS];
@@ -69,6 +73,8 @@ struct sti_record {
 
 #define STI_POSITION_UNKNOWN UINT64_MAX
 #define STI_POSITION_NEVER (UINT64_MAX - 1)
+/* Of an item whose sample stands in for another: its position says nothing about it. */
+#define STI_POSITION_OF_ANOTHER (UINT64_MAX - 2)
 
 struct sti_record_list {
     struct sti_record *first;
@@ -85,10 +91,13 @@ struct sti_staging {
     uint32_t n_records;
     struct sti_arena arena; /* the slots */
     void *arrays;
+    void *field_arrays;          /* with several fields */
+    stk_field *fields;           /* of all records */
     void (*wake)(void *context); /* the loop */
     void *context;
     sem_t ready_sem;
     int is_interrupted; /* atomic: set by interrupt, taken by next */
+    uint64_t waited_ns; /* the consumer's: by calls of next that ended without a result */
 
     struct sti_mutex lock;
     struct sti_record_list ready STI_GUARDED_BY(&lock);
@@ -116,7 +125,9 @@ struct sti_staging {
 struct sti_staging_opts {
     uint32_t n_records;
     uint32_t batch_size;
-    uint64_t slot_bytes; /* FIXED: bytes of an item; 0: RAW */
+    uint64_t slot_bytes;            /* FIXED: bytes of an item; 0: RAW */
+    uint32_t n_fields;              /* RAW: 1 .. STK_MAX_FIELDS; FIXED: 1 */
+    const char *const *field_names; /* the names are borrowed until fini */
     void (*wake)(void *context);
     void *context;
 };
@@ -141,14 +152,15 @@ sti_record_list_pop(struct sti_record_list *list);
 /* ---- the consumer's side ---- */
 
 /*
- * Waits for the next record in order. Returns STK_BATCH, STK_END, -EAGAIN (starved) or -EINTR.
+ * Waits for the next record in order, timeout_ns at most (UINT64_MAX: without end). Returns
+ * STK_BATCH, STK_END, -EAGAIN (starved), -EINTR or -ETIMEDOUT.
  */
 int
-sti_staging_next(struct sti_staging *staging, struct sti_record **ret_record);
+sti_staging_next(struct sti_staging *staging, uint64_t timeout_ns, struct sti_record **ret_record);
 
-/* Gives a record back. */
-void
-sti_staging_return(struct sti_staging *staging, struct sti_record *record);
+/* Gives a record back. Errors: -EINVAL it is not one that next has given and nobody returned. */
+int
+sti_staging_return(struct sti_staging *staging, const void *handle);
 
 /* Makes a waiting or the next call of next return -EINTR. Signal-safe. */
 void

@@ -139,6 +139,10 @@ sti_store_new(struct sti_store **ret_store, const struct sti_store_opts *opts)
 
     if (!store)
         return -ENOMEM;
+    if (opts->capacity_bytes > STI_STORE_BYTES_MAX / 2) {
+        sti_mem_free(store);
+        return -E2BIG;
+    }
     store->capacity_bytes = opts->capacity_bytes;
     store->align = opts->align;
     store->padding_bytes = opts->padding_bytes;

@@ -33,7 +33,7 @@ struct sti_store_opts {
     struct sti_pool *pool; /* its background lane faults the arena in */
 };
 
-/* Errors: -ENOMEM. ret_store: returns owned. */
+/* Errors: -ENOMEM, -E2BIG more than the largest capacity. ret_store: returns owned. */
 int
 sti_store_new(struct sti_store **ret_store, const struct sti_store_opts *opts);
 

@@ -49,6 +49,29 @@ use_samples(const struct sti_index *index)
 }
 
 static void
+use_spans(const struct sti_index *index)
+{
+    struct sti_index_span span;
+    struct sti_index_source source;
+    struct sti_index_range range;
+
+    for (uint32_t i = 0; i < index->head.fields; i++)
+        must_be_inside(index, sti_index_get_field(index, i));
+    for (uint64_t sample = 0; sample < index->head.samples; sample++) {
+        must(sti_index_get_span(index, sample, &span) == 0);
+        must_be_inside(index, span.key);
+        must(sti_index_get_source(index, span.source_idx, &source) == 0);
+        must(span.offset <= source.n_bytes && span.n_bytes <= source.n_bytes - span.offset);
+        for (uint32_t i = 0; i < index->head.fields; i++) {
+            must(sti_index_get_range(index, sample, i, &range) == 0);
+            must(range.at == STI_INDEX_NO_FIELD || range.at + range.n_bytes <= span.n_bytes);
+        }
+        if (index->head.has_labels)
+            (void)sti_index_get_label(index, sample); /* any value is a label */
+    }
+}
+
+static void
 use_range(const struct sti_index *index)
 {
     const struct sti_index_head *head = &index->head;
@@ -76,6 +99,8 @@ use(const struct sti_index *index)
     (void)sti_index_get_stamp(index, &stamp_ns); /* there may be none */
     if (sti_index_is_one_file(index->head.format))
         use_range(index);
+    else if (index->head.format == STK_FORMAT_TAR)
+        use_spans(index);
     else
         use_samples(index);
 }

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Final, Literal, SupportsIndex, TypedDict, final, type_check_only
+
+from typing_extensions import Buffer, CapsuleType, Self
+
+__all__ = [
+    "Array",
+    "Batch",
+    "Dataset",
+    "E_BORROW",
+    "E_CORRUPT",
+    "E_INFEASIBLE",
+    "E_MISMATCH",
+    "E_SAMPLE",
+    "E_STALE",
+    "E_VERSION",
+    "Engine",
+    "Error",
+    "Loader",
+    "Order",
+    "__version__",
+]
+
+__version__: Final[str]
+
+E_CORRUPT: Final[int]
+E_VERSION: Final[int]
+E_STALE: Final[int]
+E_MISMATCH: Final[int]
+E_SAMPLE: Final[int]
+E_BORROW: Final[int]
+E_INFEASIBLE: Final[int]
+
+_Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+_Format = Literal["auto", "class-folder", "folder", "record", "npy", "idx", "window"]
+_Kind = Literal["default", "sequential", "torch", "keyed", "list"]
+_Sampler = Literal["default", "distributed", "dataloader", "generator", "stateful"]
+_Workers = Literal["none", "some", "persistent"]
+_Policy = Literal["default", "none", "pin", "lru", "next-use"]
+_Layout = Literal["auto", "raw", "fixed"]
+_BadSample = Literal["default", "fail", "replace"]
+
+class Error(OSError):
+    code: int
+    message: str
+    path: str | None
+    sample: int | None
+    def __init__(
+        self, code: int, message: str, path: str | None = None, sample: int | None = None
+    ) -> None: ...
+
+@type_check_only
+class _EngineStats(TypedDict):
+    reads: int
+    read_bytes: int
+    submit_calls: int
+    loop_wakeups: int
+    io_errors: int
+    allocations: int
+
+@type_check_only
+class _DatasetInfo(TypedDict):
+    format: _Format
+    classes: int
+    samples: int
+    bytes: int
+    max_sample_bytes: int
+    record_bytes: int
+    fingerprint: int
+    dtype: str | None
+    shape: tuple[int, ...] | None
+    index_built: bool
+
+@type_check_only
+class _ByTier(TypedDict):
+    ram: int
+    ssd: int
+    peer: int
+    origin: int
+
+@type_check_only
+class _LoaderStats(TypedDict):
+    epoch: int | None
+    batches: int
+    samples: int
+    bytes: int
+    wait_ns: int
+    elapsed_ns: int
+    wait_p50_ns: int
+    wait_p99_ns: int
+    wait_max_ns: int
+    tier_samples: _ByTier
+    tier_bytes: _ByTier
+    origin_bytes: int
+    bound_bytes: int
+    capacity_bytes: int
+    resident_bytes: int
+    replaced: int
+    allocations: int
+
+class Engine:
+    def __init__(
+        self,
+        tiers: str | None = None,
+        *,
+        io_method: str | None = None,
+        shape: str | None = None,
+        cache_dir: _Path | None = None,
+        buffered: bool = False,
+        workers: int | None = None,
+        queue_depth: int | None = None,
+        io_threads: int | None = None,
+        max_open_files: int | None = None,
+    ) -> None: ...
+    @property
+    def io_method(self) -> str: ...
+    def stats(self) -> _EngineStats: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+
+class Dataset:
+    def __init__(
+        self,
+        engine: Engine,
+        path: _Path,
+        format: _Format = "auto",
+        *,
+        rebuild: bool = False,
+        header_bytes: int | None = None,
+        record_bytes: int | None = None,
+        window_tokens: int | None = None,
+        stride_tokens: int | None = None,
+        token_bytes: int | None = None,
+        labels_path: _Path | None = None,
+        extensions: str | None = None,
+        index_path: _Path | None = None,
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+    def info(self) -> _DatasetInfo: ...
+    def locate(self, sample: SupportsIndex, /) -> tuple[str, int, int, int]: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+
+class Order:
+    def __init__(
+        self,
+        n: int,
+        kind: _Kind = "torch",
+        *,
+        seed: int = 0,
+        sampler: _Sampler = "distributed",
+        world: int = 1,
+        rank: int = 0,
+        shuffle: bool = True,
+        drop_uneven: bool = False,
+        legacy_torch: bool = False,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        workers: _Workers = "none",
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    def ids(self, epoch: int, first: int = 0, count: int | None = None) -> Array: ...
+    def frequency(self, first_epoch: int, epochs: int, /) -> Array: ...
+
+class Loader:
+    def __init__(
+        self,
+        engine: Engine,
+        dataset: Dataset,
+        batch_size: int,
+        epochs: int | None = 1,
+        *,
+        order: Order | _Kind = "torch",
+        seed: int = 0,
+        sampler: _Sampler = "distributed",
+        world: int = 1,
+        rank: int = 0,
+        shuffle: bool = True,
+        drop_uneven: bool = False,
+        legacy_torch: bool = False,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        workers: _Workers = "none",
+        drop_last: bool = False,
+        horizon_epochs: int | None = None,
+        policy: _Policy = "next-use",
+        layout: _Layout = "auto",
+        bad_sample: _BadSample = "fail",
+        retries: int | None = None,
+        ram_bytes: int | None = None,
+        staging_bytes: int | None = None,
+        staging_batches: int | None = None,
+        borrow_max: int | None = None,
+    ) -> None: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Batch: ...
+    def epoch(self) -> Iterator[Batch]: ...
+    def state(self) -> bytes: ...
+    def restore(self, state: Buffer, /) -> None: ...
+    def seek(self, epoch: int, epoch_step: int = 0) -> None: ...
+    def push(
+        self,
+        ids: Iterable[SupportsIndex] | Buffer = ...,
+        *,
+        end_epoch: bool = False,
+        end_run: bool = False,
+    ) -> None: ...
+    def stats(self, epoch: int | None = None) -> _LoaderStats: ...
+    def replacements(self) -> list[tuple[int, int, int, int]]: ...
+    def interrupt(self) -> None: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+
+@final
+class Batch:
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def epoch_step(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def last_of_epoch(self) -> bool: ...
+    @property
+    def samples(self) -> Array: ...
+    @property
+    def labels(self) -> Array: ...
+    @property
+    def data(self) -> Array | None: ...
+    @property
+    def items(self) -> Sequence[memoryview]: ...
+    def release(self) -> bool: ...
+    def __len__(self) -> int: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+
+@final
+class Array:
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def format(self) -> str: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def readonly(self) -> bool: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, key: Any, /) -> Any: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def tolist(self) -> list[Any]: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> CapsuleType: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files that are held open: those that hold many samples. A bounded number of them; a file that
+ * is not among them is read by operations that open and close it themselves, so nothing ever
+ * waits for an open. Owned by the loop's thread.
+ */
+#ifndef STI_TIER_FILES_H
+#define STI_TIER_FILES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "io/aio.h"
+#include "model/extent.h"
+
+enum sti_file_state {
+    STI_FILE_EMPTY,
+    STI_FILE_OPENING,
+    STI_FILE_OPEN,
+    STI_FILE_CLOSING, /* for the one that takes its place */
+    STI_FILE_FAILED   /* cannot be opened; reading it says why */
+};
+
+struct sti_files;
+
+struct sti_file_slot {
+    struct sti_aio_op op;
+    struct sti_files *files;
+    struct sti_extent extent; /* names the file */
+    enum sti_file_state state;
+    uint32_t open_flags;
+    uint32_t n_users; /* reads under way */
+    int fd;
+    uint64_t used_at; /* the count of uses when it was last wanted */
+};
+
+struct sti_files {
+    struct sti_aio *aio; /* borrowed */
+    uint32_t open_flags; /* O_DIRECT or 0 */
+    uint32_t n_files;
+    uint32_t n_slots;
+    uint32_t n_used; /* slots that were ever taken: the first ones */
+    uint32_t n_busy; /* slots with an operation under way */
+    uint64_t n_uses;
+    uint32_t *slot_of;           /* by file: 1 + its slot, 0 for none; owned */
+    struct sti_file_slot *slots; /* owned */
+};
+
+/* n_files: files there are; limit: how many may be open. Both may be 0. Errors: -ENOMEM. */
+int
+sti_files_init(struct sti_files *files, struct sti_aio *aio, uint32_t n_files, uint32_t limit,
+               uint32_t open_flags);
+
+/* Closes all. Nothing is under way (n_busy is 0) and nothing in use. All zero is allowed. */
+void
+sti_files_fini(struct sti_files *files);
+
+/* Opens a file at once, blocking, when nothing is under way. Errors: what opening gives. */
+int
+sti_files_open_now(struct sti_files *files, const struct sti_extent *extent);
+
+/*
+ * The slot of the file of an extent, to be given back with sti_files_put(); its fd and open_flags
+ * hold until then. NULL: the file is not open (yet).
+ */
+struct sti_file_slot *
+sti_files_get(struct sti_files *files, const struct sti_extent *extent);
+
+/* NULL is allowed. */
+void
+sti_files_put(struct sti_file_slot *slot);
+
+#endif
