@@ -18,7 +18,8 @@ def cpu():
 
 def main():
     path, n_bytes = sys.argv[1], int(sys.argv[2])
-    weights = [(4096, 1, 1024, 3, 1024, 64, 4096, 1, 2048, 17, 512, 5)[at % 12] for at in range(300)]
+    mixed = (4096, 1, 1024, 3, 1024, 64, 4096, 1, 2048, 17, 512, 5)
+    weights = [mixed[at % 12] for at in range(300)]
     state = {f"tensor.{at}": torch.ones(n_bytes // 4 * weight // sum(weights))
              for at, weight in enumerate(weights)}
     began, cpu_began = time.monotonic(), cpu()

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A loader that reads while checkpoints are written: a training job's other half, on a thread of
- * its own. What counts is how long it waits for batches.
+ * A loader that reads while checkpoints are written: a training job's other half, on a
+ * thread of its own. What counts is how long it waits for batches.
  */
 #include <pthread.h>
 #include <stdatomic.h>

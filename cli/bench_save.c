@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Measured checkpoints. The tensors are made and touched before anything is timed; a save's time
- * runs from the call to durable, so every sync is in it. In the loop the compute is of known
- * length, so what it takes longer with saves is their cost. What was written is removed at the
- * end. One thread, and one for the loader that may read meanwhile.
+ * Measured checkpoints. The tensors are made and touched before anything is timed; a
+ * save's time runs from the call to durable, so every sync is in it. In the loop the
+ * compute is of known length, so what it takes longer with saves is their cost. What was
+ * written is removed at the end. One thread, and one for the loader that may read
+ * meanwhile.
  */
 #include "bench_save.h"
 
@@ -91,9 +92,11 @@ fail(const struct bench *bench, const char *what, int rc, const stk_error *err)
                      err->message, stk_strerror(rc));
 }
 
-/* ---- the state -------------------------------------------------------------------------------- */
+/* ---- the state
+ * -------------------------------------------------------------------------------- */
 
-/* The weight of a tensor: mixed sizes are as in a network, a few large ones and many small. */
+/* The weight of a tensor: mixed sizes are as in a network, a few large ones and many
+ * small. */
 static uint64_t
 weight(const struct bench_save_request *request, uint64_t idx)
 {
@@ -171,7 +174,8 @@ free_state(struct bench *bench)
     free(bench->names);
 }
 
-/* ---- where it goes ------------------------------------------------------------------------------ */
+/* ---- where it goes
+ * ------------------------------------------------------------------------------ */
 
 static int
 remove_one(const char *path, const struct stat *found, int type, struct FTW *walk)
@@ -243,7 +247,8 @@ open_all(struct bench *bench)
     return CLI_OK;
 }
 
-/* ---- saves ---------------------------------------------------------------------------------------- */
+/* ---- saves
+ * ---------------------------------------------------------------------------------------- */
 
 static int
 begin_save(struct bench *bench)
@@ -346,7 +351,8 @@ measure_saves(struct bench *bench)
     return rc;
 }
 
-/* ---- the loop ---------------------------------------------------------------------------------------- */
+/* ---- the loop
+ * ---------------------------------------------------------------------------------------- */
 
 static int
 run_loop(struct bench *bench, bool is_saving, double *ret_seconds)
@@ -370,7 +376,8 @@ run_loop(struct bench *bench, bool is_saving, double *ret_seconds)
     return rc;
 }
 
-/* What the model says that an iteration waits: T_C - G (T_F + T_B), if that is more than none. */
+/* What the model says that an iteration waits: T_C - G (T_F + T_B), if that is more than
+ * none. */
 static double
 expected_stall(const struct bench *bench)
 {
@@ -406,7 +413,8 @@ measure_loop(struct bench *bench)
     return wait_durable(bench);
 }
 
-/* ---- loading -------------------------------------------------------------------------------------------- */
+/* ---- loading
+ * -------------------------------------------------------------------------------------------- */
 
 static int
 load_into(struct bench *bench, stk_view *view, char *memory)
@@ -466,7 +474,8 @@ measure_load(struct bench *bench)
     return rc;
 }
 
-/* ---- the run ---------------------------------------------------------------------------------------------- */
+/* ---- the run
+ * ---------------------------------------------------------------------------------------------- */
 
 static int
 measure(struct bench *bench)

@@ -74,12 +74,14 @@ struct bench_save_result {
     struct bench_beside beside;
 };
 
-/* Runs it. Returns CLI_OK, or what the program should exit with after an error that was said. */
+/* Runs it. Returns CLI_OK, or what the program should exit with after an error that was
+ * said. */
 int
 bench_save_run(const char *command, const struct bench_save_request *request,
                struct bench_save_result *result);
 
-/* Prints the result on stdout, for a program or a person. Returns CLI_OK or CLI_FAILED. */
+/* Prints the result on stdout, for a program or a person. Returns CLI_OK or
+ * CLI_FAILED. */
 int
 bench_save_report(const char *command, const struct bench_save_request *request,
                   const struct bench_save_result *result, bool json);
@@ -88,7 +90,8 @@ bench_save_report(const char *command, const struct bench_save_request *request,
 int
 cmd_bench_save(int argc, char **argv);
 
-/* ---- a loader that reads meanwhile ---------------------------------------------------------- */
+/* ---- a loader that reads meanwhile
+ * ---------------------------------------------------------- */
 
 struct beside;
 
@@ -101,7 +104,8 @@ beside_start(const char *command, struct beside **ret_beside,
 void
 beside_begin(struct beside *beside);
 
-/* Stops it and says what it did since it began. NULL is allowed. Returns CLI_OK or CLI_FAILED. */
+/* Stops it and says what it did since it began. NULL is allowed. Returns CLI_OK or
+ * CLI_FAILED. */
 int
 beside_stop(struct beside *beside, struct bench_beside *result);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stoker ckpt: what checkpoints there are, what is in them, whether they are whole; export them,
- * remove old ones. */
+/* stoker ckpt: what checkpoints there are, what is in them, whether they are whole;
+ * export them, remove old ones. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -116,7 +116,8 @@ print_bytes(uint64_t bytes)
         (void)printf("%10.1f MB", (double)bytes * 1e-6);
 }
 
-/* ---- list ---------------------------------------------------------------------------------------- */
+/* ---- list
+ * ---------------------------------------------------------------------------------------- */
 
 static void
 print_time(uint64_t created_ns)
@@ -160,7 +161,8 @@ run_list(struct ckpt *c)
     return rc == CLI_OK ? cli_finish(c->command) : rc;
 }
 
-/* ---- show ---------------------------------------------------------------------------------------- */
+/* ---- show
+ * ---------------------------------------------------------------------------------------- */
 
 static void
 print_tensor(const char *kind, const stk_view_tensor *tensor)
@@ -219,7 +221,8 @@ run_show(struct ckpt *c)
     return cli_finish(c->command);
 }
 
-/* ---- verify and export ------------------------------------------------------------------------------ */
+/* ---- verify and export
+ * ------------------------------------------------------------------------------ */
 
 static int
 say_progress(void *context, uint64_t done_bytes, uint64_t total_bytes)
@@ -336,7 +339,8 @@ run_export(struct ckpt *c, const char *name)
     return rc;
 }
 
-/* ---- prune --------------------------------------------------------------------------------------------- */
+/* ---- prune
+ * --------------------------------------------------------------------------------------------- */
 
 static int
 run_prune(struct ckpt *c)
@@ -355,7 +359,8 @@ run_prune(struct ckpt *c)
     return cli_finish(c->command);
 }
 
-/* ---- the command ------------------------------------------------------------------------------------------ */
+/* ---- the command
+ * ------------------------------------------------------------------------------------------ */
 
 static int
 dispatch(struct ckpt *c, const char *what, const char *const *words, int n_words)

@@ -28,7 +28,8 @@ scratch_make(char path[256]);
 void
 scratch_remove(const char *path);
 
-/* Random tensors: all dtypes in turn, empty ones and 0-d ones among them, about n_bytes. */
+/* Random tensors: all dtypes in turn, empty ones and 0-d ones among them, about
+ * n_bytes. */
 void
 state_make(struct state *state, uint32_t n, uint64_t n_bytes, uint64_t seed, uint32_t flags);
 void
@@ -42,8 +43,8 @@ state_step(struct state *state, uint64_t seed);
 bool
 state_is(stk_view *view, const struct state *state);
 
-/* The methods to be tested, NULL-terminated, by STOKER_TEST_METHODS ("uring sync" where there is
- * a ring, else "sync"). */
+/* The methods to be tested, NULL-terminated, by STOKER_TEST_METHODS ("uring sync" where
+ * there is a ring, else "sync"). */
 const char *const *
 test_methods(void);
 

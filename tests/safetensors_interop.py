@@ -24,7 +24,8 @@ DTYPES = {"BOOL": "?", "U8": "u1", "I8": "i1", "U16": "u2", "I16": "i2", "F16": 
 
 
 def stoker(*args):
-    return subprocess.run([STOKER, "ckpt", *args], capture_output=True, text=True, check=True).stdout
+    done = subprocess.run([STOKER, "ckpt", *args], capture_output=True, text=True, check=True)
+    return done.stdout
 
 
 def check_ours(top):

@@ -63,8 +63,8 @@ test_two_users(void **unused)
     assert_int_equal(sti_budget_ask(&budget, STI_BUDGET_CHECKPOINT, 502 * MS), 0);
 }
 
-/* However long another is short: one operation at a time, one in each patience time, and the
- * time said is when it works. */
+/* However long another is short: one operation at a time, one in each patience time, and
+ * the time said is when it works. */
 static void
 test_none_waits_for_ever(void **unused)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The invariant of the commit: the power is cut at every step of saves and removals, everything
- * that may be left is looked at, and each time the newest checkpoint must be at least as new as
- * the last one acknowledged, every byte of it. With one writer and with several that vote; and
- * with each operation failing in its turn.
+ * The invariant of the commit: the power is cut at every step of saves and removals,
+ * everything that may be left is looked at, and each time the newest checkpoint must be
+ * at least as new as the last one acknowledged, every byte of it. With one writer and
+ * with several that vote; and with each operation failing in its turn.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -54,7 +54,8 @@ struct scenario {
 
 static struct sti_pool *pool;
 
-/* ---- the state that is saved -------------------------------------------------------------------- */
+/* ---- the state that is saved
+ * -------------------------------------------------------------------- */
 
 static const uint64_t shapes[N_TENSORS] = {700, 9001, 0, 3000};
 static const char *const names[N_TENSORS] = {"weights", "momentum", "nothing", "own"};
@@ -93,7 +94,8 @@ save(struct machine *machine, uint64_t step)
     return rc;
 }
 
-/* ---- writers ------------------------------------------------------------------------------------ */
+/* ---- writers
+ * ------------------------------------------------------------------------------------ */
 
 static bool
 is_busy(struct machine *machine)
@@ -217,7 +219,8 @@ run_scenario(struct machine *machine, const struct scenario *scenario)
             return;
 }
 
-/* ---- what is left -------------------------------------------------------------------------------- */
+/* ---- what is left
+ * -------------------------------------------------------------------------------- */
 
 /* Reads all tensors of a checkpoint and compares them with its step's. */
 static bool
@@ -258,8 +261,8 @@ is_whole(struct sti_scan *scan, struct sti_manifest *manifest)
     return is;
 }
 
-/* The newest checkpoint on a disk: its step, NOTHING where there is none. A checkpoint that is
- * there and not whole, or that looks damaged, fails the test. */
+/* The newest checkpoint on a disk: its step, NOTHING where there is none. A checkpoint
+ * that is there and not whole, or that looks damaged, fails the test. */
 static uint64_t
 recover(struct fault_disk *left)
 {
@@ -365,11 +368,12 @@ test_power_cut_of_several_writers(void **unused)
     cut_everywhere(&(struct scenario){.world = 3, .n_roots = 2, .keep = 1, .n_saves = 2}, 0);
 }
 
-/* ---- each operation fails in its turn ------------------------------------------------------------- */
+/* ---- each operation fails in its turn
+ * ------------------------------------------------------------- */
 
 /* After a failed save: the old checkpoint is there, or the new one where it may have been
- * committed; the next save works, unless its step was; nothing is open, nothing of the failed
- * one is left but under a name of its own. */
+ * committed; the next save works, unless its step was; nothing is open, nothing of the
+ * failed one is left but under a name of its own. */
 static void
 fail_each(const struct scenario *scenario, int error, uint32_t kinds)
 {
@@ -429,7 +433,8 @@ test_each_operation_fails(void **unused)
     fail_each(&(struct scenario){.world = 3, .n_roots = 1, .keep = 1}, EIO, but_close);
 }
 
-/* One writer of several loses its part: nobody commits, everybody is told, and the old one stays. */
+/* One writer of several loses its part: nobody commits, everybody is told, the old one
+ * stays. */
 static void
 test_vote_fails_at_each_writer(void **unused)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layouts: order, alignment and header; that a header read back is the layout; names on disk. */
+/* Layouts: order, alignment and header; that a header read back is the layout; names on
+ * disk. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

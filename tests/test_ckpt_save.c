@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is saved is what is loaded: any tensors, roots, slots, methods; and the promises of save,
- * fence and wait. */
+/* What is saved is what is loaded: any tensors, roots, slots, methods; and the promises
+ * of save, fence and wait. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -136,7 +136,8 @@ test_round_trip(void **unused)
     }
 }
 
-/* Whatever is not stable may be changed as soon as save returns; what is stable after fence. */
+/* Whatever is not stable may be changed as soon as save returns; what is stable after
+ * fence. */
 static void
 test_changes_after_fence(void **unused)
 {
@@ -167,8 +168,8 @@ test_changes_after_fence(void **unused)
     }
 }
 
-/* A plan made for one save must never be that of another: the same names with other values, other
- * shapes, other tensors. */
+/* A plan made for one save must never be that of another: the same names with other
+ * values, other shapes, other tensors. */
 static void
 test_nothing_is_kept(void **unused)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The partition: covers the stream once, never cuts what one writer holds, and shares by speed. */
+/* The partition: covers the stream once, never cuts what one writer holds, and shares by
+ * speed. */
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -61,7 +62,8 @@ make_input(struct input *input, uint32_t world, uint32_t n_roots, int is_even)
                                               .chunk_bytes = 4096};
 }
 
-/* Each byte once and in order; the owner's bytes by the owner, each span of it by one target. */
+/* Each byte once and in order; the owner's bytes by the owner, each span of it by one
+ * target. */
 static void
 check_cover(const struct input *input, const struct sti_cut *cuts, int64_t n_cuts)
 {

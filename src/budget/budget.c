@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The arbiter of one device. Pure; one thread. Invariant: a class is refused only while a class
- * above it is short, and then at least one operation of it starts in each patience time. */
+/* The arbiter of one device. Pure; one thread. Invariant: a class is refused only while a
+ * class above it is short, and then at least one operation of it starts in each patience
+ * time. */
 #include "budget/budget.h"
 
 #include <assert.h>

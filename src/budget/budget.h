@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who may use a device now: the one arbiter between reading samples and writing checkpoints. A
- * pure state machine, times passed in, so that a simulation decides as the program does. It
- * belongs to one thread.
+ * Who may use a device now: the one arbiter between reading samples and writing
+ * checkpoints. A pure state machine, times passed in, so that a simulation decides as the
+ * program does. It belongs to one thread.
  *
- * Classes are in order. A class that is short of something it will soon need has the device for
- * itself: those below it start nothing while it is, but for one operation now and then, so that
- * none waits for ever. While nobody is short everybody starts what he likes: the device is
- * never idle for the arbiter's sake.
+ * Classes are in order. A class that is short of something it will soon need has the
+ * device for itself: those below it start nothing while it is, but for one operation now
+ * and then, so that none waits for ever. While nobody is short everybody starts what he
+ * likes: the device is never idle for the arbiter's sake.
  */
 #ifndef STI_BUDGET_BUDGET_H
 #define STI_BUDGET_BUDGET_H
@@ -43,8 +43,9 @@ void
 sti_budget_set_short(struct sti_budget *budget, enum sti_budget_class class_, bool is_short);
 
 /*
- * Asks to start one operation. Returns 0: it may, and is under way until sti_budget_done(); or
- * in how many nanoseconds to ask again at the latest (sooner if something completes).
+ * Asks to start one operation. Returns 0: it may, and is under way until
+ * sti_budget_done(); or in how many nanoseconds to ask again at the latest (sooner if
+ * something completes).
  */
 uint64_t
 sti_budget_ask(struct sti_budget *budget, enum sti_budget_class class_, uint64_t now_ns);

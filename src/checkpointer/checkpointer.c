@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The checkpointer. What it owns is made at open and not changed until close. Looking at the
- * directory is done on the caller's thread with an aio of its own; saving is the loop's.
+ * The checkpointer. What it owns is made at open and not changed until close. Looking at
+ * the directory is done on the caller's thread with an aio of its own; saving is the
+ * loop's.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,10 +22,11 @@
 
 #define TRIAL_BLOCK_BYTES 65536u
 
-/* ---- opening -------------------------------------------------------------------------------------- */
+/* ---- opening
+ * -------------------------------------------------------------------------------------- */
 
-/* Names of different sessions must differ. Where the kernel has no random bytes yet, time and
- * process do; and that a name is not used twice is seen to when it is made. */
+/* Names of different sessions must differ. Where the kernel has no random bytes yet, time
+ * and process do; and that a name is not used twice is seen to when it is made. */
 static uint64_t
 new_session(void)
 {
@@ -157,7 +159,8 @@ sti_checkpointer_close(struct sti_checkpointer *checkpointer)
     sti_mem_free(checkpointer);
 }
 
-/* ---- saving ---------------------------------------------------------------------------------------- */
+/* ---- saving
+ * ---------------------------------------------------------------------------------------- */
 
 /* The lists that the saver takes, blobs behind the tensors. */
 struct lists {
@@ -342,7 +345,8 @@ sti_checkpointer_status(struct sti_checkpointer *checkpointer, stk_ckpt_status *
                                 .unfinished = from.unfinished};
 }
 
-/* ---- looking at the directory ------------------------------------------------------------------------ */
+/* ---- looking at the directory
+ * ------------------------------------------------------------------------ */
 
 static int
 begin_scan(struct sti_checkpointer *checkpointer, struct sti_scan *scan, stk_error *err)

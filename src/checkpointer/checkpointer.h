@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A checkpointer: resolves what a person asked for, opens directory and roots, owns a saver
- * attached to the engine's loop, and opens checkpoints for reading.
+ * A checkpointer: resolves what a person asked for, opens directory and roots, owns a
+ * saver attached to the engine's loop, and opens checkpoints for reading.
  */
 #ifndef STI_CHECKPOINTER_CHECKPOINTER_H
 #define STI_CHECKPOINTER_CHECKPOINTER_H
@@ -22,8 +22,8 @@ sti_checkpointer_open(struct sti_checkpointer **ret_checkpointer, struct sti_eng
 void
 sti_checkpointer_close(struct sti_checkpointer *checkpointer);
 
-/* These are what the public functions of the same names do. state: the loader's, n_state bytes
- * (0: none). */
+/* These are what the public functions of the same names do. state: the loader's, n_state
+ * bytes (0: none). */
 int
 sti_checkpointer_save(struct sti_checkpointer *checkpointer, const stk_save *save,
                       const void *state, size_t n_state, stk_error *err);

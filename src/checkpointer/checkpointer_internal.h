@@ -32,7 +32,8 @@ struct sti_checkpointer {
 int
 sti_ckpt_resolve(struct sti_ckpt_resolved *ret_resolved, const stk_ckpt_opts *opts, stk_error *err);
 
-/* The idx-th word of a list separated by blanks; returns its length, 0 beyond the last. */
+/* The idx-th word of a list separated by blanks; returns its length, 0 beyond the
+ * last. */
 size_t
 sti_ckpt_word(const char *list, uint32_t idx, const char **ret_word);
 

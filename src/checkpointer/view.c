@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Views: checkpoints and plain files open for reading. Each call brings an aio for the thread
- * that makes it, so a view may be opened on one thread and read on another.
+ * Views: checkpoints and plain files open for reading. Each call brings an aio for the
+ * thread that makes it, so a view may be opened on one thread and read on another.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -15,7 +15,8 @@
 #define READ_SLOTS 8u
 #define READ_SLOT_BYTES (8u << 20)
 
-/* ---- opening -------------------------------------------------------------------------------------- */
+/* ---- opening
+ * -------------------------------------------------------------------------------------- */
 
 static struct sti_reader_opts
 reader_opts(struct sti_engine *engine)
@@ -75,7 +76,8 @@ sti_view_close(struct sti_view *view)
     sti_reader_close(view->reader);
 }
 
-/* ---- what is in it ----------------------------------------------------------------------------------- */
+/* ---- what is in it
+ * ----------------------------------------------------------------------------------- */
 
 static bool
 is_blob_name(const char *name)
@@ -105,7 +107,8 @@ sti_view_count(const struct sti_view *view, bool is_blob)
     return n;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------ */
+/* ---- reading
+ * ------------------------------------------------------------------------------------------ */
 
 static int
 begin(struct sti_view *view, struct sti_aio **ret_aio, stk_error *err)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The element types of the safetensors specification (0.8) and how many bits each takes. */
+/* The element types of the safetensors specification (0.8) and how many bits each
+ * takes. */
 #ifndef STI_CKPT_DTYPE_H
 #define STI_CKPT_DTYPE_H
 
@@ -20,8 +21,8 @@ const struct sti_dtype *
 sti_dtype_at(uint32_t idx);
 
 /*
- * Bytes of a tensor. Errors: -EOVERFLOW, -EINVAL where elements narrower than a byte do not
- * fill the last one.
+ * Bytes of a tensor. Errors: -EOVERFLOW, -EINVAL where elements narrower than a byte do
+ * not fill the last one.
  */
 int
 sti_dtype_bytes(const struct sti_dtype *dtype, const uint64_t *shape, uint32_t dims,

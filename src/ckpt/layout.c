@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Making a layout: copy what was given, order it, give it offsets, check the names, write the
- * header. Nothing is kept from one save to the next, so a layout is always that of the tensors
- * given. The format is in docs/format/checkpoint.md. Values only; one thread.
+ * Making a layout: copy what was given, order it, give it offsets, check the names, write
+ * the header. Nothing is kept from one save to the next, so a layout is always that of
+ * the tensors given. The format is in docs/format/checkpoint.md. Values only; one thread.
  */
 #include "ckpt/layout.h"
 
@@ -37,7 +37,8 @@ sti_layout_find(const struct sti_layout *layout, const char *name)
     return NULL;
 }
 
-/* ---- taking what was given --------------------------------------------------------------- */
+/* ---- taking what was given
+ * --------------------------------------------------------------- */
 
 static int
 check_input(const struct sti_layout_input *input, uint32_t idx, stk_error *err)
@@ -156,7 +157,8 @@ take_inputs(struct sti_layout *layout, const struct sti_layout_input *inputs, ui
     return rc;
 }
 
-/* ---- order and names --------------------------------------------------------------------- */
+/* ---- order and names
+ * --------------------------------------------------------------------- */
 
 /* STI_LAYOUT_SHARED first. */
 static uint32_t
@@ -205,7 +207,8 @@ check_names(const struct sti_layout *layout, stk_error *err)
     return rc;
 }
 
-/* ---- the header -------------------------------------------------------------------------- */
+/* ---- the header
+ * -------------------------------------------------------------------------- */
 
 static void
 write_pairs(struct sti_text *text, const struct sti_layout *layout)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The layout of a checkpoint: one safetensors stream. The header is padded so that data starts on
- * a block; tensors lie in descending order of element size, so that each is aligned for its
- * type; among those of one size the shared ones come first, then those of writer 0, 1, ...
+ * The layout of a checkpoint: one safetensors stream. The header is padded so that data
+ * starts on a block; tensors lie in descending order of element size, so that each is
+ * aligned for its type; among those of one size the shared ones come first, then those of
+ * writer 0, 1, ...
  */
 #ifndef STI_CKPT_LAYOUT_H
 #define STI_CKPT_LAYOUT_H
@@ -57,9 +58,9 @@ struct sti_layout_input {
 };
 
 /*
- * Makes a layout with its header. Errors: -EINVAL (err names the tensor and what is wrong with
- * it: an unknown element type, a name twice or not UTF-8, too many dimensions), -EOVERFLOW,
- * -ENOMEM.
+ * Makes a layout with its header. Errors: -EINVAL (err names the tensor and what is wrong
+ * with it: an unknown element type, a name twice or not UTF-8, too many dimensions),
+ * -EOVERFLOW, -ENOMEM.
  */
 int
 sti_layout_build(struct sti_layout *layout, const struct sti_layout_input *inputs,
@@ -67,16 +68,16 @@ sti_layout_build(struct sti_layout *layout, const struct sti_layout_input *input
                  stk_error *err);
 
 /*
- * Reads the JSON of a safetensors header (n_bytes, without the 8 bytes of its length) of a
- * stream of stream_bytes. Tensors are put in the order of their offsets, which must cover the
- * data without hole or overlap. Errors: STK_E_CORRUPT (err says what), -ENOMEM.
+ * Reads the JSON of a safetensors header (n_bytes, without the 8 bytes of its length) of
+ * a stream of stream_bytes. Tensors are put in the order of their offsets, which must
+ * cover the data without hole or overlap. Errors: STK_E_CORRUPT (err says what), -ENOMEM.
  */
 int
 sti_layout_parse(struct sti_layout *layout, const char *json, uint64_t n_bytes,
                  uint64_t stream_bytes, stk_error *err);
 
-/* The same of a JSON object that is already in memory (a json_t of jansson). header_bytes: of the
- * stream's header with its length. */
+/* The same of a JSON object that is already in memory (a json_t of jansson).
+ * header_bytes: of the stream's header with its length. */
 int
 sti_layout_from_json(struct sti_layout *layout, const void *object, uint64_t header_bytes,
                      uint64_t stream_bytes, stk_error *err);

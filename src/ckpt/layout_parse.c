@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading a safetensors header that somebody else may have written. Nothing in it is believed:
- * types, sizes and offsets are checked against each other and against the length of the stream
- * before anything is allocated by them. Values only; one thread.
+ * Reading a safetensors header that somebody else may have written. Nothing in it is
+ * believed: types, sizes and offsets are checked against each other and against the
+ * length of the stream before anything is allocated by them. Values only; one thread.
  */
 #include "ckpt/layout.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Encoding and decoding manifests. The CRC stands in front, at a fixed place, and covers every
- * byte behind it. A decoded manifest is consistent: extents cover the stream exactly once, each
- * part has as many CRCs as chunks, the tensors cover the data. Values only; one thread.
+ * Encoding and decoding manifests. The CRC stands in front, at a fixed place, and covers
+ * every byte behind it. A decoded manifest is consistent: extents cover the stream
+ * exactly once, each part has as many CRCs as chunks, the tensors cover the data. Values
+ * only; one thread.
  */
 #include "ckpt/manifest.h"
 
@@ -23,7 +24,8 @@
 #define CRC_DIGITS 8u
 #define COVERED_AT (PREFIX_BYTES + CRC_DIGITS)
 
-/* ---- encoding ---------------------------------------------------------------------------- */
+/* ---- encoding
+ * ---------------------------------------------------------------------------- */
 
 static void
 append_crc(struct sti_text *text, uint32_t crc)
@@ -97,7 +99,8 @@ sti_manifest_encode(const struct sti_manifest *manifest, struct sti_text *text)
                sti_crc32c(0, text->bytes + start + COVERED_AT, text->n_bytes - start - COVERED_AT));
 }
 
-/* ---- decoding ---------------------------------------------------------------------------- */
+/* ---- decoding
+ * ---------------------------------------------------------------------------- */
 
 static int
 corrupt(stk_error *err, const char *what)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The manifest: what makes a checkpoint of some files. Its existence under the name step-N is
- * the checkpoint's. The bytes are described in docs/format/checkpoint.md.
+ * The manifest: what makes a checkpoint of some files. Its existence under the name
+ * step-N is the checkpoint's. The bytes are described in docs/format/checkpoint.md.
  */
 #ifndef STI_CKPT_MANIFEST_H
 #define STI_CKPT_MANIFEST_H

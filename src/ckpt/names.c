@@ -37,7 +37,8 @@ sti_name_part(char name[STI_NAME_SIZE], uint32_t writer, uint32_t root, uint32_t
         (void)snprintf(name, STI_NAME_SIZE, "part-%" PRIu32 "-%" PRIu32 ".bin", writer, root);
 }
 
-/* Digits of a number without leading zeros; returns what follows, NULL where there is none. */
+/* Digits of a number without leading zeros; returns what follows, NULL where there is
+ * none. */
 static const char *
 parse_step(const char *text, uint64_t *ret_step)
 {

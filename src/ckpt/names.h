@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names on disk. In the directory a checkpoint is step-N, holding its manifest; parts lie in
- * step-N.ID of each root. A name is never used twice: ID is of one save of one writer set.
+ * Names on disk. In the directory a checkpoint is step-N, holding its manifest; parts lie
+ * in step-N.ID of each root. A name is never used twice: ID is of one save of one writer
+ * set.
  */
 #ifndef STI_CKPT_NAMES_H
 #define STI_CKPT_NAMES_H
@@ -29,7 +30,8 @@ sti_name_id(char id[STI_ID_SIZE], uint64_t session, uint64_t serial);
 void
 sti_name_make(char name[STI_NAME_SIZE], enum sti_name_kind kind, uint64_t step, const char *id);
 
-/* "model.safetensors" where the checkpoint has one part, which then is the whole stream. */
+/* "model.safetensors" where the checkpoint has one part, which then is the whole
+ * stream. */
 void
 sti_name_part(char name[STI_NAME_SIZE], uint32_t writer, uint32_t root, uint32_t n_parts);
 

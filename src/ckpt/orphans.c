@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Removing what dead writers left. A live writer's parts look the same as a dead one's, and no
- * clock or process id can tell them apart over machines; so this is done only where somebody
- * says that nobody is saving. Parts go whose id is in no good or damaged manifest's directory:
- * as long as a manifest cannot be read, everything of its step stays.
+ * Removing what dead writers left. A live writer's parts look the same as a dead one's,
+ * and no clock or process id can tell them apart over machines; so this is done only
+ * where somebody says that nobody is saving. Parts go whose id is in no good or damaged
+ * manifest's directory: as long as a manifest cannot be read, everything of its step
+ * stays.
  */
 #include "ckpt/scan.h"
 

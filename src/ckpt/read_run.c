@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reading. Slots of whole chunks go through part after part; each is read directly, then a
- * pool thread checks its chunks one by one and copies what is wanted of each while it is in the
- * cache. The reading thread only submits and waits. With several parts the reads go to them in
- * turn, so that all devices are busy.
+ * The reading. Slots of whole chunks go through part after part; each is read directly,
+ * then a pool thread checks its chunks one by one and copies what is wanted of each while
+ * it is in the cache. The reading thread only submits and waits. With several parts the
+ * reads go to them in turn, so that all devices are busy.
  *
- * Invariant: no byte reaches a caller's memory before the CRC of its chunk has been found right.
+ * Invariant: no byte reaches a caller's memory before the CRC of its chunk has been found
+ * right.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -70,7 +71,8 @@ compare(const void *left, const void *right)
     return a->n_bytes < b->n_bytes ? -1 : a->n_bytes > b->n_bytes;
 }
 
-/* ---- checking and copying: a pool thread --------------------------------------------------------- */
+/* ---- checking and copying: a pool thread
+ * --------------------------------------------------------- */
 
 /* Copies what is wanted of [from, to) of the part's file, which is at bytes. */
 static void
@@ -120,7 +122,8 @@ check(struct sti_aio_op *op)
     }
 }
 
-/* ---- the reading thread --------------------------------------------------------------------------- */
+/* ---- the reading thread
+ * --------------------------------------------------------------------------- */
 
 static void
 fail(struct run *run, const struct slot *slot, int rc, uint64_t offset, const char *what)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opening checkpoints and plain files for reading, and turning what is wanted of tensors into
- * stretches of part files. The reading itself is in read_run.c. One thread at a time.
+ * Opening checkpoints and plain files for reading, and turning what is wanted of tensors
+ * into stretches of part files. The reading itself is in read_run.c. One thread at a
+ * time.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -133,7 +134,8 @@ sti_reader_manifest(const struct sti_reader *reader)
     return &reader->manifest;
 }
 
-/* ---- plain files --------------------------------------------------------------------------------- */
+/* ---- plain files
+ * --------------------------------------------------------------------------------- */
 
 static int
 read_file(struct sti_reader *reader, uint64_t offset, void *bytes, uint32_t n_bytes)
@@ -251,7 +253,8 @@ sti_reader_open_file(struct sti_reader **ret_reader, const char *path,
     return 0;
 }
 
-/* ---- what is wanted -------------------------------------------------------------------------------- */
+/* ---- what is wanted
+ * -------------------------------------------------------------------------------- */
 
 static int
 add_segment(struct sti_segments *segments, const struct sti_segment *segment)

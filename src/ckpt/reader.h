@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading a checkpoint: its parts in parallel, directly, whole chunks, each checked before a
- * byte of it is handed out. One thread, which brings an aio of its own.
+ * Reading a checkpoint: its parts in parallel, directly, whole chunks, each checked
+ * before a byte of it is handed out. One thread, which brings an aio of its own.
  */
 #ifndef STI_CKPT_READER_H
 #define STI_CKPT_READER_H
@@ -16,7 +16,8 @@
 
 struct sti_reader;
 
-/* slots, slot_bytes: reads at a time and of what size; a multiple of the chunk is used. */
+/* slots, slot_bytes: reads at a time and of what size; a multiple of the chunk is
+ * used. */
 struct sti_reader_opts {
     struct sti_scan scan;
     uint32_t slots;
@@ -24,7 +25,8 @@ struct sti_reader_opts {
     bool is_buffered;
 };
 
-/* Called on the reading thread as work goes on; any result but 0 ends it with that result. */
+/* Called on the reading thread as work goes on; any result but 0 ends it with that
+ * result. */
 typedef int (*sti_reader_progress_fn)(void *context, uint64_t done_bytes, uint64_t total_bytes);
 
 /* Where a box of a tensor goes. */
@@ -34,15 +36,16 @@ struct sti_want {
 };
 
 /*
- * Opens the parts of a checkpoint. manifest: taken, also on failure. Errors: STK_E_CORRUPT a part
- * is missing or of another size, -EACCES, -EMFILE, -ENOMEM; err names the part.
- * ret_reader: returns owned.
+ * Opens the parts of a checkpoint. manifest: taken, also on failure. Errors:
+ * STK_E_CORRUPT a part is missing or of another size, -EACCES, -EMFILE, -ENOMEM; err
+ * names the part. ret_reader: returns owned.
  */
 int
 sti_reader_open(struct sti_reader **ret_reader, struct sti_manifest *manifest,
                 const struct sti_reader_opts *opts, stk_error *err);
 
-/* Opens a plain .safetensors file, which has no checksums. Errors: STK_E_CORRUPT, -ENOENT ... */
+/* Opens a plain .safetensors file, which has no checksums. Errors: STK_E_CORRUPT, -ENOENT
+ * ... */
 int
 sti_reader_open_file(struct sti_reader **ret_reader, const char *path,
                      const struct sti_reader_opts *opts, stk_error *err);
@@ -51,7 +54,8 @@ sti_reader_open_file(struct sti_reader **ret_reader, const char *path,
 void
 sti_reader_close(struct sti_reader *reader);
 
-/* Uses another aio from now on: that of the thread that reads next, or NULL while none does. */
+/* Uses another aio from now on: that of the thread that reads next, or NULL while none
+ * does. */
 void
 sti_reader_set_aio(struct sti_reader *reader, struct sti_aio *aio);
 
@@ -59,7 +63,8 @@ sti_reader_set_aio(struct sti_reader *reader, struct sti_aio *aio);
 const struct sti_manifest *
 sti_reader_manifest(const struct sti_reader *reader);
 
-/* Reads n wants. Errors: STK_E_CORRUPT (err names part and offset), -EIO, -ENOMEM. Blocks. */
+/* Reads n wants. Errors: STK_E_CORRUPT (err names part and offset), -EIO, -ENOMEM.
+ * Blocks. */
 int
 sti_reader_read(struct sti_reader *reader, const struct sti_want *wants, uint32_t n,
                 stk_error *err);

@@ -2,13 +2,16 @@
 /*
  * Removing old checkpoints, one operation after the other:
  *
- *   list -> for each victim: read its manifest -> rename it out of sight -> sync the directory
- *        -> unlink its parts -> remove their directories -> unlink the manifest -> remove it
+ *   list -> for each victim: read its manifest -> rename it out of sight -> sync the
+ *   directory
+ *        -> unlink its parts -> remove their directories -> unlink the manifest -> remove
+ *        it
  *
  * The rename comes first and is durable before anything is unlinked, so no crash leaves a
- * checkpoint under its name without its bytes. What was renamed and not finished is finished
- * the next time. A directory without a good manifest is no checkpoint: it neither counts nor is
- * touched. Invariant: the newest `keep`, and protect_step, are never victims.
+ * checkpoint under its name without its bytes. What was renamed and not finished is
+ * finished the next time. A directory without a good manifest is no checkpoint: it
+ * neither counts nor is touched. Invariant: the newest `keep`, and protect_step, are
+ * never victims.
  */
 #include "ckpt/retain.h"
 
@@ -33,7 +36,8 @@ sti_retain_fini(struct sti_retain *retain)
     retain->statx = NULL;
 }
 
-/* ---- finding victims -------------------------------------------------------------------------- */
+/* ---- finding victims
+ * -------------------------------------------------------------------------- */
 
 static int
 note_entry(void *context, const char *name, unsigned char d_type)
@@ -93,7 +97,8 @@ choose_victims(struct sti_retain *retain)
     retain->n_found = n;
 }
 
-/* ---- preparing operations ---------------------------------------------------------------------- */
+/* ---- preparing operations
+ * ---------------------------------------------------------------------- */
 
 static bool
 prepare_read(struct sti_retain *retain, struct sti_aio_op *op)
@@ -194,7 +199,8 @@ prepare(struct sti_retain *retain, struct sti_aio_op *op)
     return false;
 }
 
-/* ---- going on ------------------------------------------------------------------------------------ */
+/* ---- going on
+ * ------------------------------------------------------------------------------------ */
 
 static void
 begin_victim(struct sti_retain *retain)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Removing checkpoints. A machine that says which operation comes next and is told its result,
- * so that the same code runs on the loop after a save and on a caller's own thread.
+ * Removing checkpoints. A machine that says which operation comes next and is told its
+ * result, so that the same code runs on the loop after a save and on a caller's own
+ * thread.
  */
 #ifndef STI_CKPT_RETAIN_H
 #define STI_CKPT_RETAIN_H
@@ -57,8 +58,9 @@ struct sti_retain {
 };
 
 /*
- * Takes the result of the operation before (ignored at the first call) and prepares the next
- * one (all but done and context). False when there is none: result then says how it ended.
+ * Takes the result of the operation before (ignored at the first call) and prepares the
+ * next one (all but done and context). False when there is none: result then says how it
+ * ended.
  */
 bool
 sti_retain_next(struct sti_retain *retain, struct sti_aio_op *op);

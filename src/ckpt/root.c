@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opening a root. Whether direct writes work is found by one: the alignment is what the file
- * system says, and a file system that opens a file for direct I/O and then refuses the write is
- * found out here and not in the first save. Blocks; the caller's thread and aio.
+ * Opening a root. Whether direct writes work is found by one: the alignment is what the
+ * file system says, and a file system that opens a file for direct I/O and then refuses
+ * the write is found out here and not in the first save. Blocks; the caller's thread and
+ * aio.
  */
 #include "ckpt/root.h"
 
@@ -62,9 +63,10 @@ close_file(struct sti_aio *aio, int fd)
 }
 
 /*
- * Makes the root's own name durable: what is synced in a directory that is lost with its name is
- * lost, too. Also for one that was there, which a process that crashed may have made just now;
- * unless its parent is not ours to open, and then neither was it ours to make.
+ * Makes the root's own name durable: what is synced in a directory that is lost with its
+ * name is lost, too. Also for one that was there, which a process that crashed may have
+ * made just now; unless its parent is not ours to open, and then neither was it ours to
+ * make.
  */
 static int
 sync_parent(const char *where, struct sti_aio *aio, bool is_made)
@@ -140,7 +142,8 @@ sti_root_open(struct sti_root *root, const char *where, const struct sti_root_op
     int rc = how->is_read_only ? -EEXIST : sti_aio_run(how->aio, &op);
 
     root->bytes_per_s = 1;
-    /* A read-only file system says so even of a directory that is there; opening tells. */
+    /* A read-only file system says so even of a directory that is there; opening
+     * tells. */
     if (rc < 0 && rc != -EEXIST && rc != -EROFS)
         return fail(where, rc, "cannot be made", err);
     if (!how->is_read_only && rc != -EROFS)

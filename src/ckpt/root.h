@@ -32,9 +32,9 @@ struct sti_root_open {
 };
 
 /*
- * Opens a root at where (made if it is not there; its parent must be). Tries a direct write
- * unless is_read_only. root->path is taken from the caller. Errors: -ENOENT, -EACCES, -EROFS,
- * -ENOTDIR, -ENOSPC and others of the file system; err names the path.
+ * Opens a root at where (made if it is not there; its parent must be). Tries a direct
+ * write unless is_read_only. root->path is taken from the caller. Errors: -ENOENT,
+ * -EACCES, -EROFS, -ENOTDIR, -ENOSPC and others of the file system; err names the path.
  */
 int
 sti_root_open(struct sti_root *root, const char *where, const struct sti_root_open *how,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The beginning of a save, on the program's thread: the layout, who writes what, copies of what
- * the program may change at once. Everything is made anew for each save, from what it was given;
- * a plan kept from one save to the next could only ever be right or make all later checkpoints
- * wrong.
+ * The beginning of a save, on the program's thread: the layout, who writes what, copies
+ * of what the program may change at once. Everything is made anew for each save, from
+ * what it was given; a plan kept from one save to the next could only ever be right or
+ * make all later checkpoints wrong.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -16,7 +16,8 @@
 
 #define COPY_ALIGN 64u
 
-/* ---- what is copied and what is captured later ------------------------------------------- */
+/* ---- what is copied and what is captured later
+ * ------------------------------------------- */
 
 static bool
 is_own(const struct sti_save *save, const struct sti_layout_tensor *tensor)
@@ -101,7 +102,8 @@ count_uncaptured(struct sti_save *save, const struct sti_saver_request *request,
     return 0;
 }
 
-/* ---- who writes what ---------------------------------------------------------------------- */
+/* ---- who writes what
+ * ---------------------------------------------------------------------- */
 
 /* Scratch of the partition. */
 struct division {
@@ -122,8 +124,8 @@ division_fini(struct division *division)
     sti_mem_free(division->loads);
 }
 
-/* Every writer must come to the same division, so what one alone has measured counts only where
- * there is no other. */
+/* Every writer must come to the same division, so what one alone has measured counts only
+ * where there is no other. */
 static int
 divide(const struct sti_save *save, struct division *division)
 {
@@ -234,7 +236,8 @@ divide_and_make_stripes(struct sti_save *save, stk_error *err)
     return rc < 0 ? sti_error_set(err, rc, "no memory for the parts") : 0;
 }
 
-/* ---- the save ------------------------------------------------------------------------------ */
+/* ---- the save
+ * ------------------------------------------------------------------------------ */
 
 static void
 make_names(struct sti_save *save)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A save as a row of stages: parts are made, written, synced, closed and their directories
- * synced; the writers vote; the coordinator writes the manifest into a directory of its own and
- * renames that to step-N, the one commit point; then the parent is synced and the save is
- * acknowledged. Each stage starts operations and is over when all have ended; the order of
- * stages is the order of the guarantee.
+ * A save as a row of stages: parts are made, written, synced, closed and their
+ * directories synced; the writers vote; the coordinator writes the manifest into a
+ * directory of its own and renames that to step-N, the one commit point; then the parent
+ * is synced and the save is acknowledged. Each stage starts operations and is over when
+ * all have ended; the order of stages is the order of the guarantee.
  *
- * After a failure no stage is tried again. What was made is removed, unless the rename was
- * started: then the checkpoint may be there, and its parts stay.
+ * After a failure no stage is tried again. What was made is removed, unless the rename
+ * was started: then the checkpoint may be there, and its parts stay.
  *
- * The loop's thread alone. Invariant: no operation of a stage is under way when the next one
- * starts, so a sync covers every write before it.
+ * The loop's thread alone. Invariant: no operation of a stage is under way when the next
+ * one starts, so a sync covers every write before it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +31,8 @@
 /*
  * name     what an error says that the save was doing.
  * start    starts the operations; may start none.
- * check    turns an operation's result into 0 or an error; NULL: a negative one is an error.
+ * check    turns an operation's result into 0 or an error; NULL: a negative one is an
+ *          error.
  * is_over  NULL, or whether the stage is over when no operation is under way.
  */
 struct stage {
@@ -71,7 +72,8 @@ sti_save_fail(struct sti_save *save, const struct sti_stripe *stripe, const char
                                  sti_error_text(rc));
 }
 
-/* ---- starting operations --------------------------------------------------------------------- */
+/* ---- starting operations
+ * --------------------------------------------------------------------- */
 
 static void
 on_done(struct sti_aio_op *op)
@@ -119,7 +121,8 @@ start_on_paths(struct sti_save *save, struct sti_aio_op op)
     }
 }
 
-/* ---- parts ------------------------------------------------------------------------------------ */
+/* ---- parts
+ * ------------------------------------------------------------------------------------ */
 
 static void
 make_dirs(struct sti_save *save)
@@ -128,8 +131,8 @@ make_dirs(struct sti_save *save)
                              .kind = STI_AIO_MKDIR, .path = save->parts_name, .mode = DIR_MODE});
 }
 
-/* Another writer of the set may have made it; that no file is ever used again is seen to by
- * the exclusive open. */
+/* Another writer of the set may have made it; that no file is ever used again is seen to
+ * by the exclusive open. */
 static int
 check_made(struct sti_save *save, struct sti_chore *chore)
 {
@@ -249,7 +252,8 @@ sync_roots(struct sti_save *save)
     start_on_paths(save, (struct sti_aio_op){.kind = STI_AIO_SYNC_DIR, .path = "."});
 }
 
-/* ---- the vote --------------------------------------------------------------------------------- */
+/* ---- the vote
+ * --------------------------------------------------------------------------------- */
 
 static struct sti_vote *
 vote_of(const struct sti_save *save)
@@ -317,7 +321,8 @@ is_tallied(struct sti_save *save)
     return true;
 }
 
-/* ---- the manifest ------------------------------------------------------------------------------- */
+/* ---- the manifest
+ * ------------------------------------------------------------------------------- */
 
 /* On a pool thread: all ballots are in, and their parts stay until the verdict. */
 static void
@@ -452,8 +457,9 @@ commit(struct sti_save *save)
 }
 
 /*
- * Where the file system has no RENAME_NOREPLACE, a plain rename refuses a directory that has
- * something in it, as every checkpoint's has. Only these results say that nothing was renamed.
+ * Where the file system has no RENAME_NOREPLACE, a plain rename refuses a directory that
+ * has something in it, as every checkpoint's has. Only these results say that nothing was
+ * renamed.
  */
 static int
 check_committed(struct sti_save *save, struct sti_chore *chore)
@@ -478,7 +484,8 @@ sync_directory(struct sti_save *save)
                                             .path = "."});
 }
 
-/* ---- the verdict ----------------------------------------------------------------------------- */
+/* ---- the verdict
+ * ----------------------------------------------------------------------------- */
 
 static void
 decide(struct sti_save *save)
@@ -537,10 +544,11 @@ static const struct stage stages[] = {
 };
 #define N_STAGES (sizeof(stages) / sizeof(stages[0]))
 
-/* ---- undoing ----------------------------------------------------------------------------------- */
+/* ---- undoing
+ * ----------------------------------------------------------------------------------- */
 
-/* Results are not looked at: what cannot be removed lies under a name that is never used again,
- * and "prune --orphans" finds it. */
+/* Results are not looked at: what cannot be removed lies under a name that is never used
+ * again, and "prune --orphans" finds it. */
 static int
 ignore(struct sti_save *save, struct sti_chore *chore)
 {
@@ -612,7 +620,8 @@ current_stage(const struct sti_save *save)
     return save->is_undoing ? &undo_stages[save->stage] : &stages[save->stage];
 }
 
-/* ---- going on ------------------------------------------------------------------------------------ */
+/* ---- going on
+ * ------------------------------------------------------------------------------------ */
 
 static void
 begin_undoing(struct sti_save *save)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Filling a slot, on a pool thread: copy and CRC-32C in one pass, in blocks that stay in the
- * processor's cache between the two. A slot begins on a chunk and holds whole ones, so no two
- * jobs touch one CRC. What a job has taken it takes off the tensors under the lock, and wakes
- * who waits for them.
+ * Filling a slot, on a pool thread: copy and CRC-32C in one pass, in blocks that stay in
+ * the processor's cache between the two. A slot begins on a chunk and holds whole ones,
+ * so no two jobs touch one CRC. What a job has taken it takes off the tensors under the
+ * lock, and wakes who waits for them.
  */
 #include <string.h>
 
@@ -203,8 +203,8 @@ fill_job(struct sti_job *job)
         sti_cond_broadcast(&saver->changed);
     slot->next = saver->filled;
     saver->filled = slot;
-    /* Under the lock, since saver and aio may be gone as soon as the loop has seen the slot. The
-     * wake does not block. */
+    /* Under the lock, since saver and aio may be gone as soon as the loop has seen the
+     * slot. The wake does not block. */
     sti_aio_wake(saver->opts.aio);
     sti_mutex_unlock(&saver->lock);
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The slots. A slot goes free -> filling (a pool job) -> full -> writing -> free; all of them
- * serve all parts, each device has the same number of them in turn, and tensors play no role:
- * so every device sees large aligned writes, always as many as its slots, from the first
- * byte to the last. The loop's thread alone, but for the job.
+ * The slots. A slot goes free -> filling (a pool job) -> full -> writing -> free; all of
+ * them serve all parts, each device has the same number of them in turn, and tensors play
+ * no role: so every device sees large aligned writes, always as many as its slots, from
+ * the first byte to the last. The loop's thread alone, but for the job.
  *
- * Invariant: written_bytes of a stripe counts each byte once, after its write completed in full.
+ * Invariant: written_bytes of a stripe counts each byte once, after its write completed
+ * in full.
  */
 #include <errno.h>
 #include <string.h>
@@ -17,7 +18,8 @@
 /* Buffered roots: how much may be dirty before the kernel is told to write. */
 #define BEHIND_BYTES (UINT64_C(32) << 20)
 
-/* ---- filling --------------------------------------------------------------------------------- */
+/* ---- filling
+ * --------------------------------------------------------------------------------- */
 
 static bool
 wants_slot(const struct sti_stripe *stripe)
@@ -91,7 +93,8 @@ sti_saver_take_filled(struct sti_saver *saver)
     }
 }
 
-/* ---- writing --------------------------------------------------------------------------------- */
+/* ---- writing
+ * --------------------------------------------------------------------------------- */
 
 static void
 free_slot(struct sti_slot *slot)
@@ -112,8 +115,8 @@ on_behind_synced(struct sti_aio_op *op)
         sti_save_fail(chore->save, chore->stripe, "sync", op->result);
 }
 
-/* A buffered root: lets the kernel write while the next slots are filled, so that the sync at
- * the end finds little to do. */
+/* A buffered root: lets the kernel write while the next slots are filled, so that the
+ * sync at the end finds little to do. */
 static void
 write_behind(struct sti_stripe *stripe, uint32_t n_bytes)
 {

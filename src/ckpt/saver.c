@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The saver between the program and the loop. The program queues saves and waits for what
- * becomes of them; the loop works on the oldest and on nothing else of this saver. Invariant: a
- * save is in the queue until it is acknowledged, and every failure that nobody was told of is
- * latched until the next call takes it.
+ * becomes of them; the loop works on the oldest and on nothing else of this saver.
+ * Invariant: a save is in the queue until it is acknowledged, and every failure that
+ * nobody was told of is latched until the next call takes it.
  *
- * Threads: the program's in the calls, the loop's in step, pool threads in save_fill.c. One lock
- * (STI_RANK_CKPT), never held across anything that blocks but waits on its condition.
+ * Threads: the program's in the calls, the loop's in step, pool threads in save_fill.c.
+ * One lock (STI_RANK_CKPT), never held across anything that blocks but waits on its
+ * condition.
  */
 #include <assert.h>
 #include <errno.h>
@@ -17,7 +18,8 @@
 #include "base/error.h"
 #include "ckpt/save_internal.h"
 
-/* ---- the loop's side ------------------------------------------------------------------------- */
+/* ---- the loop's side
+ * ------------------------------------------------------------------------- */
 
 void
 sti_saver_latch(struct sti_saver *saver, const stk_error *error)
@@ -145,7 +147,8 @@ sti_saver_step(void *context)
     return saver->wake_ns > now_ns ? saver->wake_ns - now_ns : 0;
 }
 
-/* ---- the program's side ----------------------------------------------------------------------- */
+/* ---- the program's side
+ * ----------------------------------------------------------------------- */
 
 /* Gives the program the failure that it has not been told of; 0: there is none. */
 static int
@@ -210,7 +213,8 @@ sti_saver_save(struct sti_saver *saver, const struct sti_saver_request *request,
     return 0;
 }
 
-/* Whether some save still needs the program's memory: all of it, or one tensor of the last. */
+/* Whether some save still needs the program's memory: all of it, or one tensor of the
+ * last. */
 static bool
 needs_memory_locked(const struct sti_saver *saver, uint32_t tensor) STI_REQUIRES(&saver->lock)
 {
@@ -309,7 +313,8 @@ sti_saver_get_status(struct sti_saver *saver, struct sti_saver_status *ret_statu
     sti_mutex_unlock(&saver->lock);
 }
 
-/* ---- life --------------------------------------------------------------------------------------- */
+/* ---- life
+ * --------------------------------------------------------------------------------------- */
 
 /* Nobody else knows the saver yet. */
 static int

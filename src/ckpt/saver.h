@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The saver: takes tensors and makes checkpoints of them in the background. Its state machine
- * is a task of the engine's loop; the calls below are the program's, on any thread but the
- * loop's, one at a time for save.
+ * The saver: takes tensors and makes checkpoints of them in the background. Its state
+ * machine is a task of the engine's loop; the calls below are the program's, on any
+ * thread but the loop's, one at a time for save.
  */
 #ifndef STI_CKPT_SAVER_H
 #define STI_CKPT_SAVER_H
@@ -49,7 +49,8 @@ struct sti_saver_opts {
     struct sti_vote *vote;
 };
 
-/* A tensor to be saved. data: borrowed for the call, or, with is_stable, until it is captured. */
+/* A tensor to be saved. data: borrowed for the call, or, with is_stable, until it is
+ * captured. */
 struct sti_saver_tensor {
     const void *data;
     bool is_stable;
@@ -81,7 +82,8 @@ struct sti_saver_status {
     uint32_t unfinished;
 };
 
-/* Errors: -ENOMEM, -EAGAIN, -EINVAL. The slots' memory is touched. ret_saver: returns owned. */
+/* Errors: -ENOMEM, -EAGAIN, -EINVAL. The slots' memory is touched. ret_saver: returns
+ * owned. */
 int
 sti_saver_new(struct sti_saver **ret_saver, const struct sti_saver_opts *opts, stk_error *err);
 
@@ -94,9 +96,9 @@ uint64_t
 sti_saver_step(void *context);
 
 /*
- * Begins a save: waits while `outstanding` are unfinished, copies what is not stable, returns.
- * Errors: of an earlier save (err tells which, and its step and part; this one is then not
- * begun), -EINVAL, -EOVERFLOW, -ENOMEM.
+ * Begins a save: waits while `outstanding` are unfinished, copies what is not stable,
+ * returns. Errors: of an earlier save (err tells which, and its step and part; this one
+ * is then not begun), -EINVAL, -EOVERFLOW, -ENOMEM.
  */
 int
 sti_saver_save(struct sti_saver *saver, const struct sti_saver_request *request, stk_error *err);
@@ -109,8 +111,8 @@ sti_saver_fence(struct sti_saver *saver, stk_error *err);
 int
 sti_saver_fence_tensor(struct sti_saver *saver, uint32_t tensor, stk_error *err);
 
-/* Waits until all saves have reached a level; timeout_ns UINT64_MAX: for ever. Errors: of a
- * save, -ETIMEDOUT. */
+/* Waits until all saves have reached a level; timeout_ns UINT64_MAX: for ever. Errors: of
+ * a save, -ETIMEDOUT. */
 int
 sti_saver_wait(struct sti_saver *saver, enum sti_saver_level level, uint64_t timeout_ns,
                stk_error *err);

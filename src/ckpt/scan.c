@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finding checkpoints by looking. A directory step-N with a good manifest is one; anything else
- * is not, whatever its name. Blocking, on the calling thread's aio.
+ * Finding checkpoints by looking. A directory step-N with a good manifest is one;
+ * anything else is not, whatever its name. Blocking, on the calling thread's aio.
  */
 #include "ckpt/scan.h"
 
@@ -80,7 +80,8 @@ sti_scan_steps(const struct sti_scan *scan, uint64_t **ret_steps, uint32_t *ret_
     return 0;
 }
 
-/* ---- manifests --------------------------------------------------------------------------------- */
+/* ---- manifests
+ * --------------------------------------------------------------------------------- */
 
 static int
 read_bytes(const struct sti_scan *scan, const char *name, char **ret_bytes, uint64_t *ret_n_bytes)
@@ -150,7 +151,8 @@ sti_scan_manifest(const struct sti_scan *scan, uint64_t step, struct sti_manifes
     return name_path(scan, name, rc, err);
 }
 
-/* ---- parts --------------------------------------------------------------------------------------- */
+/* ---- parts
+ * --------------------------------------------------------------------------------------- */
 
 int
 sti_scan_part_path(const struct sti_scan *scan, const struct sti_manifest *manifest, uint32_t part,

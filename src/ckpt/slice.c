@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Boxes of tensors. Inner dimensions that are taken whole are part of a run, so a box over the
- * first dimension alone is one run whatever the others are. Pure; any thread.
+ * Boxes of tensors. Inner dimensions that are taken whole are part of a run, so a box
+ * over the first dimension alone is one run whatever the others are. Pure; any thread.
  */
 #include "ckpt/slice.h"
 

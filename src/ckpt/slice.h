@@ -19,8 +19,9 @@ struct sti_slice {
 };
 
 /*
- * start, count: dims values each; NULL: all of the tensor. Errors: -ERANGE beyond the tensor,
- * -EINVAL the elements are narrower than a byte and not all of them are asked for.
+ * start, count: dims values each; NULL: all of the tensor. Errors: -ERANGE beyond the
+ * tensor, -EINVAL the elements are narrower than a byte and not all of them are asked
+ * for.
  */
 int
 sti_slice_init(struct sti_slice *slice, const struct sti_layout_tensor *tensor,
@@ -34,8 +35,8 @@ uint64_t
 sti_slice_run(const struct sti_slice *slice, uint64_t k);
 
 /*
- * Copies what the box has of the tensor's bytes [from, from + n_bytes), which are at src, to
- * the box's memory dst (runs one after the other).
+ * Copies what the box has of the tensor's bytes [from, from + n_bytes), which are at src,
+ * to the box's memory dst (runs one after the other).
  */
 void
 sti_slice_copy(const struct sti_slice *slice, char *dst, const char *src, uint64_t from,

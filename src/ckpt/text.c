@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text that grows by doubling. A failure is remembered, so that a writer checks once at its
- * end. Values only; one thread. */
+/* Text that grows by doubling. A failure is remembered, so that a writer checks once at
+ * its end. Values only; one thread. */
 #include "ckpt/text.h"
 
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The vote among threads. Two rounds may be open at a time: a writer that knows a verdict may
- * cast on the next save while another has not looked yet; none can be two ahead, because the
- * verdict between needs everybody's ballot. So round r uses slot r modulo 2.
+ * The vote among threads. Two rounds may be open at a time: a writer that knows a verdict
+ * may cast on the next save while another has not looked yet; none can be two ahead,
+ * because the verdict between needs everybody's ballot. So round r uses slot r modulo 2.
  *
  * Any thread enters; the lock (STI_RANK_VOTE) is held for copies only.
  */

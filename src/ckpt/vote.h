@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The vote of a set of writers on one save: each casts a ballot when its parts are durable or
- * lost; the coordinator, writer 0, commits when all are for it, and its verdict is what every
- * writer then believes. Writers here are threads of one process.
+ * The vote of a set of writers on one save: each casts a ballot when its parts are
+ * durable or lost; the coordinator, writer 0, commits when all are for it, and its
+ * verdict is what every writer then believes. Writers here are threads of one process.
  */
 #ifndef STI_CKPT_VOTE_H
 #define STI_CKPT_VOTE_H
@@ -41,15 +41,15 @@ sti_vote_free(struct sti_vote *vote);
 void
 sti_vote_join(struct sti_vote *vote, uint32_t writer, struct sti_aio *aio);
 
-/* Casts a ballot on the save number serial. A writer does so once for each serial, in order, and
- * not before it knows the verdict on the one before. Any thread. */
+/* Casts a ballot on the save number serial. A writer does so once for each serial, in
+ * order, and not before it knows the verdict on the one before. Any thread. */
 void
 sti_vote_cast(struct sti_vote *vote, uint32_t writer, uint64_t serial,
               const struct sti_ballot *ballot);
 
 /*
- * Whether the outcome is certain: all are for it (ret_verdict->code 0) or one is against it.
- * ballots: room for world; filled where all are for it.
+ * Whether the outcome is certain: all are for it (ret_verdict->code 0) or one is against
+ * it. ballots: room for world; filled where all are for it.
  */
 bool
 sti_vote_tally(struct sti_vote *vote, uint64_t serial, struct sti_ballot *ballots,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The partition of a checkpoint's stream. First each span that has an owner goes to that
- * owner's target which would end first. Then the shared bytes fill up the targets like water: to
- * the one time T at which all that get any of them end together. Boundaries of shares are
- * rounded to chunks of the shared bytes, so a share is off by less than a chunk and no chunk
- * is written twice.
+ * owner's target which would end first. Then the shared bytes fill up the targets like
+ * water: to the one time T at which all that get any of them end together. Boundaries of
+ * shares are rounded to chunks of the shared bytes, so a share is off by less than a
+ * chunk and no chunk is written twice.
  *
  * Pure; any thread. Invariant: the cuts cover the stream exactly once, in order.
  */
@@ -21,7 +21,8 @@ sti_partition_cuts_max(const struct sti_partition *partition)
     return partition->n_spans + partition->n_targets;
 }
 
-/* The target of an owner that would end first with n_bytes more; UINT32_MAX: it has none. */
+/* The target of an owner that would end first with n_bytes more; UINT32_MAX: it has
+ * none. */
 static uint32_t
 pick_target(const struct sti_partition *partition, const double *load_bytes, uint32_t owner,
             double n_bytes)
@@ -50,7 +51,8 @@ room_until(const struct sti_partition *partition, const double *load_bytes, uint
     return room > 0 ? room : 0;
 }
 
-/* When all end who get shared bytes: the time until which there is room for just that many. */
+/* When all end who get shared bytes: the time until which there is room for just that
+ * many. */
 static double
 water_level(const struct sti_partition *partition, const double *load_bytes, double shared_bytes)
 {
@@ -143,8 +145,9 @@ sum_loads(const struct sti_partition *partition, const struct sti_cut *cuts, int
 }
 
 /*
- * Loads the targets with the spans that have an owner; returns how many bytes are shared, or an
- * error. The choice depends on the loads so far alone, so making it again gives the same.
+ * Loads the targets with the spans that have an owner; returns how many bytes are shared,
+ * or an error. The choice depends on the loads so far alone, so making it again gives the
+ * same.
  */
 static int64_t
 load_owned(const struct sti_partition *partition, double *load_bytes)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Manifests and safetensors headers. The first byte says which; a manifest gets the CRC that it
- * needs to be looked at. Beside not crashing: what is accepted is consistent, and what is refused
- * is refused as damaged or of another version, with words.
+ * Manifests and safetensors headers. The first byte says which; a manifest gets the CRC
+ * that it needs to be looked at. Beside not crashing: what is accepted is consistent, and
+ * what is refused is refused as damaged or of another version, with words.
  */
 #include <stdbool.h>
 #include <stdint.h>
