@@ -261,6 +261,24 @@ is_whole(struct sti_scan *scan, struct sti_manifest *manifest)
     return is;
 }
 
+/* Every directory that is named as a checkpoint is one: also those that were being removed. */
+static void
+check_older(struct sti_scan *scan)
+{
+    uint64_t *steps;
+    uint32_t n;
+
+    assert_int_equal(sti_scan_steps(scan, &steps, &n, NULL), 0);
+    for (uint32_t at = 0; at < n; at++) {
+        struct sti_manifest manifest;
+
+        assert_int_equal(sti_scan_manifest(scan, steps[at], &manifest, NULL), 0);
+        assert_int_equal(sti_scan_check_parts(scan, &manifest, NULL), 0);
+        sti_manifest_fini(&manifest);
+    }
+    sti_mem_free(steps);
+}
+
 /* The newest checkpoint on a disk: its step, NOTHING where there is none. A checkpoint
  * that is there and not whole, or that looks damaged, fails the test. */
 static uint64_t
@@ -288,6 +306,7 @@ recover(struct fault_disk *left)
     if (rc == 0) {
         step = manifest.step;
         assert_true(is_whole(&scan, &manifest));
+        check_older(&scan);
     }
     op = (struct sti_aio_op){.kind = STI_AIO_CLOSE, .fd = scan.dir_fd};
     assert_int_equal(sti_aio_run(left->aio, &op), 0);
