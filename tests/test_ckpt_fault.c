@@ -54,6 +54,10 @@ struct scenario {
 
 static struct sti_pool *pool;
 
+/* What a sync that failed has lost, no later one makes durable: a removal that was told to have
+ * failed may then have left an old name without its files. */
+static bool has_failed_syncs;
+
 /* ---- the state that is saved
  * -------------------------------------------------------------------- */
 
@@ -306,7 +310,8 @@ recover(struct fault_disk *left)
     if (rc == 0) {
         step = manifest.step;
         assert_true(is_whole(&scan, &manifest));
-        check_older(&scan);
+        if (!has_failed_syncs)
+            check_older(&scan);
     }
     op = (struct sti_aio_op){.kind = STI_AIO_CLOSE, .fd = scan.dir_fd};
     assert_int_equal(sti_aio_run(left->aio, &op), 0);
@@ -446,10 +451,12 @@ test_each_operation_fails(void **unused)
     const uint32_t but_close = ~BIT(STI_AIO_CLOSE);
     (void)unused;
 
+    has_failed_syncs = true;
     fail_each(&(struct scenario){.world = 1, .n_roots = 2, .keep = 1}, EIO, but_close);
     fail_each(&(struct scenario){.world = 1, .n_roots = 2, .keep = 1}, EIO, BIT(STI_AIO_CLOSE));
     fail_each(&(struct scenario){.world = 1, .keep = 1, .is_direct = true}, ENOSPC, but_close);
     fail_each(&(struct scenario){.world = 3, .n_roots = 1, .keep = 1}, EIO, but_close);
+    has_failed_syncs = false;
 }
 
 /* One writer of several loses its part: nobody commits, everybody is told, the old one

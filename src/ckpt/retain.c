@@ -265,8 +265,8 @@ after_read(struct sti_retain *retain, int32_t result)
         next_victim(retain);
         return;
     }
-    if (found->is_gone) {
-        retain->state = has_part(retain) ? STI_RETAIN_PART : STI_RETAIN_MANIFEST;
+    if (found->is_gone) { /* whoever renamed it may not have come to the sync */
+        retain->state = STI_RETAIN_SYNC;
         return;
     }
     sti_name_make(retain->path2, STI_NAME_GONE, found->step, retain->manifest.id);
