@@ -151,7 +151,8 @@ run_raw() {
 
 run_stripes() {
     local at round method roots
-    for at in 1 2 3 4; do volume_up "s$at" "$((bytes + bytes / 4 + 300000000))" wbps=250M; done
+    for at in 1 2; do volume_up "s$at" "$(volume_bytes)" wbps=250M; done
+    for at in 3 4; do volume_up "s$at" "$((bytes / 2 + 300000000))" wbps=250M; done
     for round in $(seq 1 "$rounds"); do
         for method in uring sync; do
             for at in 1 2 4; do
