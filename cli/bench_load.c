@@ -22,6 +22,7 @@
 #include "args.h"
 
 #define NS_PER_S UINT64_C(1000000000)
+#define EXPLAINED_EPOCHS 64
 #define TTY_PROGRESS_NS (NS_PER_S / 4)
 #define LINE_PROGRESS_NS (NS_PER_S * 10)
 
@@ -324,6 +325,57 @@ open_all(struct bench *bench)
 }
 
 int
+bench_explain(const char *command, const struct bench_load_request *request,
+              const stk_dataset *dataset, const stk_costs *costs, struct explained *explained)
+{
+    stk_loader_opts loader = request->loader;
+    stk_explain_opts opts = {STK_EXPLAIN_OPTS_INIT,
+                             .loader = &loader,
+                             .tiers = request->engine.tiers,
+                             .costs = costs,
+                             .queue_depth = request->engine.queue_depth,
+                             .compute_s = (double)request->compute_us * 1e-6,
+                             .is_warm = request->warm};
+    stk_error err;
+
+    loader.order = &request->order;
+    *explained = (struct explained){
+        .n_epochs = loader.epochs > 0 && loader.epochs < EXPLAINED_EPOCHS ? (uint32_t)loader.epochs
+                                                                          : EXPLAINED_EPOCHS};
+    explained->epochs = calloc(explained->n_epochs, sizeof(stk_explained));
+    if (!explained->epochs)
+        return cli_error(command, "no memory for the results");
+    const int rc =
+        stk_explain(dataset, &opts, explained->epochs, explained->n_epochs, &explained->run, &err);
+    if (rc < 0) {
+        free(explained->epochs);
+        explained->epochs = NULL;
+        return cli_error(command, "the run cannot be told: %s (%s)", err.message, stk_strerror(rc));
+    }
+    return CLI_OK;
+}
+
+/* Tells the run that has just been made, by what it has learned unless it was given. */
+static int
+explain_run(const struct bench *bench)
+{
+    struct bench_load_result *result = bench->result;
+    struct bench_load_request request = *bench->request;
+    const stk_loader_stats *stats = result->n_epochs ? &result->epochs[0].loader : NULL;
+
+    result->costs = (stk_costs){STK_COSTS_INIT};
+    (void)stk_loader_get_costs(bench->loader, &result->costs); /* the size is right */
+    if (!request.explain || !stats)
+        return CLI_OK;
+    for (int tier = 0; tier < STK_TIERS; tier++)
+        if (request.costs.tiers[tier].bytes_per_s > 0)
+            result->costs.tiers[tier] = request.costs.tiers[tier];
+    request.warm = result->total.loader.ssd_written_bytes == 0 && stats->ssd_bytes > 0;
+    return bench_explain(bench->command, &request, bench->data.dataset, &result->costs,
+                         &result->explained);
+}
+
+int
 bench_load_run(const char *command, const struct bench_load_request *request,
                struct bench_load_result *result)
 {
@@ -341,6 +393,8 @@ bench_load_run(const char *command, const struct bench_load_request *request,
         mark_now(&bench, &ended);
         if (rc == CLI_OK)
             rc = end_phase(&bench, &bench.began, &ended, UINT64_MAX, &result->total);
+        if (rc == CLI_OK && !interrupted)
+            rc = explain_run(&bench);
         release_sigint();
     }
     result->interrupted = interrupted;
@@ -355,6 +409,7 @@ bench_load_run(const char *command, const struct bench_load_request *request,
 void
 bench_load_free(struct bench_load_result *result)
 {
+    free(result->explained.epochs);
     free(result->epochs);
     result->epochs = NULL;
     result->n_epochs = 0;

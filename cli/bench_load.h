@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <stoker/cost.h>
 #include <stoker/stoker.h>
 
 #include "dataset.h"
@@ -22,6 +23,9 @@ struct bench_load_request {
     bool touch;          /* reads every byte of every batch */
     bool crc;            /* makes a CRC-32 of all bytes in the order in which they come */
     bool quiet;          /* no progress on stderr */
+    bool explain;        /* tells the run beforehand, too, with what was learned in it */
+    bool warm;           /* stoker explain: the SSDs are full from the start */
+    stk_costs costs;     /* as given; what is 0 is taken from the run or from a probe */
 };
 
 /* An epoch or the whole run. */
@@ -33,6 +37,13 @@ struct bench_phase {
     stk_engine_stats engine; /* what was added in the phase */
 };
 
+/* A run told beforehand; epochs owned, NULL where nothing was asked for. */
+struct explained {
+    stk_explained run;
+    stk_explained *epochs;
+    uint32_t n_epochs;
+};
+
 struct bench_load_result {
     stk_dataset_info dataset;
     double index_seconds; /* that opening the data set took */
@@ -42,6 +53,8 @@ struct bench_load_result {
     struct bench_phase total;
     struct bench_phase *epochs; /* owned; freed with bench_load_free() */
     size_t n_epochs;
+    stk_costs costs; /* as learned */
+    struct explained explained;
 };
 
 /*
@@ -53,6 +66,15 @@ struct bench_load_result {
 int
 bench_load_run(const char *command, const struct bench_load_request *request,
                struct bench_load_result *result);
+
+/*
+ * Tells a run beforehand. costs: NULL, or as far as they are known. Returns CLI_OK, or what the
+ * program should exit with after an error that has been said; explained->epochs: freed by the
+ * caller.
+ */
+int
+bench_explain(const char *command, const struct bench_load_request *request,
+              const stk_dataset *dataset, const stk_costs *costs, struct explained *explained);
 
 /* Frees what a result owns. */
 void

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "args.h"
+#include "explain_report.h"
 
 static double
 per_second(uint64_t amount, double seconds)
@@ -56,6 +57,14 @@ engine_json(const stk_engine_stats *stats)
                      count(stats->io_errors), "allocations", count(stats->allocations));
 }
 
+static json_t *
+ssd_json(const stk_loader_stats *stats)
+{
+    return json_pack("{s:I, s:I, s:I, s:I}", "bytes", count(stats->ssd_bytes), "written_bytes",
+                     count(stats->ssd_written_bytes), "refused", count(stats->ssd_refused),
+                     "dropped", count(stats->ssd_dropped));
+}
+
 /* The keys that the run and an epoch share. Returns owned, or NULL. */
 static json_t *
 phase_json(const struct bench_phase *phase)
@@ -76,6 +85,12 @@ phase_json(const struct bench_phase *phase)
                      count(stats->resident_bytes), "replaced", count(stats->replaced), "unpooled",
                      count(stats->allocations), "cpu_seconds", phase->cpu_seconds, "rss_bytes",
                      count(phase->rss_bytes), "engine", engine_json(&phase->engine));
+    json_t *ssd = ssd_json(stats);
+    if (rest && (!ssd || json_object_set(rest, "ssd", ssd))) {
+        json_decref(rest);
+        rest = NULL;
+    }
+    json_decref(ssd);
     if (whole && rest && json_object_update(whole, rest) == 0) {
         json_decref(rest);
         return whole;
@@ -135,6 +150,9 @@ bench_report_json(const char *command, const struct bench_load_request *request,
     int bad = !object || !run || !epochs;
 
     bad = bad || json_object_update(object, run) || json_object_set(object, "epochs", epochs);
+    if (!bad && request->explain)
+        bad = json_object_set_new(object, "costs", costs_json(&result->costs)) ||
+              json_object_set_new(object, "explained", explained_json(&result->explained));
     bad = bad || json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     json_decref(epochs);
     json_decref(run);
@@ -152,14 +170,15 @@ print_phase(const char *title, const struct bench_phase *phase)
     const stk_loader_stats *stats = &phase->loader;
     const double samples = stats->samples ? (double)stats->samples : 1.0;
 
-    (void)printf("%-8s %9.3f %11.0f %9.1f %8.2f %9.0f %9.0f %7.2f %8.2f %11.2f %11.2f %8.2f\n",
-                 title, phase->seconds, per_second(stats->samples, phase->seconds),
-                 per_second(stats->bytes, phase->seconds) * 1e-6, 100 * stall_fraction(phase),
-                 (double)stats->wait_p50_ns * 1e-3, (double)stats->wait_p99_ns * 1e-3,
-                 100 * (double)stats->tier_samples[STK_TIER_RAM] / samples,
-                 100 * (double)stats->tier_samples[STK_TIER_ORIGIN] / samples,
-                 (double)stats->origin_bytes * 1e-6, (double)stats->bound_bytes * 1e-6,
-                 phase->cpu_seconds);
+    (void)printf(
+        "%-8s %9.3f %11.0f %9.1f %8.2f %9.0f %9.0f %7.2f %7.2f %8.2f %11.2f %11.2f %8.2f\n", title,
+        phase->seconds, per_second(stats->samples, phase->seconds),
+        per_second(stats->bytes, phase->seconds) * 1e-6, 100 * stall_fraction(phase),
+        (double)stats->wait_p50_ns * 1e-3, (double)stats->wait_p99_ns * 1e-3,
+        100 * (double)stats->tier_samples[STK_TIER_RAM] / samples,
+        100 * (double)stats->tier_samples[STK_TIER_SSD] / samples,
+        100 * (double)stats->tier_samples[STK_TIER_ORIGIN] / samples,
+        (double)stats->origin_bytes * 1e-6, (double)stats->bound_bytes * 1e-6, phase->cpu_seconds);
 }
 
 int
@@ -173,8 +192,8 @@ bench_report_text(const char *command, const struct bench_load_request *request,
         result->dataset.samples, (double)result->dataset.bytes * 1e-6,
         result->dataset.index_built ? "built" : "opened", result->index_seconds, result->io_method);
     (void)puts(
-        "epoch      seconds   samples/s      MB/s  stall %    p50 us    p99 us   RAM % origin %"
-        "   origin MB    bound MB    CPU s");
+        "epoch      seconds   samples/s      MB/s  stall %    p50 us    p99 us   RAM %   SSD %"
+        " origin %   origin MB    bound MB    CPU s");
     for (size_t k = 0; k < result->n_epochs; k++) {
         (void)snprintf(title, sizeof(title), "%" PRIu64, result->epochs[k].loader.epoch);
         print_phase(title, &result->epochs[k]);
@@ -184,5 +203,7 @@ bench_report_text(const char *command, const struct bench_load_request *request,
     if (request->crc)
         (void)printf(", CRC-32 of all bytes %08" PRIx32, result->crc);
     (void)puts(result->interrupted ? ", interrupted" : "");
+    if (result->explained.epochs)
+        explained_print(&result->explained);
     return cli_finish(command);
 }

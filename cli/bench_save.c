@@ -392,6 +392,8 @@ static int
 measure_loop(struct bench *bench)
 {
     struct bench_loop *loop = &bench->result->loop;
+    /* The first iteration has no save before it to wait for. */
+    const uint64_t waiting = bench->request->iterations > 1 ? bench->request->iterations - 1 : 1;
     stk_ckpt_status before = {STK_CKPT_STATUS_INIT};
     stk_ckpt_status after = {STK_CKPT_STATUS_INIT};
     int rc = run_loop(bench, false, &loop->plain_seconds);
@@ -407,7 +409,7 @@ measure_loop(struct bench *bench)
         return rc;
     loop->stall_seconds = (double)(after.save_wait_ns + after.fence_wait_ns - before.save_wait_ns -
                                    before.fence_wait_ns) *
-                          1e-9 / (double)bench->request->iterations;
+                          1e-9 / (double)waiting;
     loop->expected_stall_seconds = expected_stall(bench);
     loop->overhead_fraction = loop->saving_seconds / loop->plain_seconds - 1;
     return wait_durable(bench);

@@ -20,8 +20,19 @@ extern const char cmd_ckpt_help[];
 int
 cmd_ckpt(int argc, char **argv);
 
+extern const char cmd_explain_help[];
+int
+cmd_explain(int argc, char **argv);
+extern const char cmd_probe_help[];
+int
+cmd_probe(int argc, char **argv);
+
 extern const char cmd_order_help[];
 int
 cmd_order(int argc, char **argv);
+
+extern const char cmd_simulate_help[];
+int
+cmd_simulate(int argc, char **argv);
 
 #endif

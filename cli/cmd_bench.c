@@ -9,6 +9,7 @@
 #include "bench_report.h"
 #include "bench_save.h"
 #include "cmd.h"
+#include "explain_report.h"
 
 #define EXIT_INTERRUPTED 130
 
@@ -27,6 +28,8 @@ const char cmd_bench_help[] =
     "  --spin              burn a core instead of sleeping\n"
     "  --touch             read every byte of every batch\n"
     "  --crc               make a CRC-32 of all bytes, in order\n"
+    "  --explain           tell the run beforehand, too (stoker help explain), with what was\n"
+    "                      learned of the tiers\n"
     "  --json              print one JSON object\n"
     "  --quiet             no progress on standard error\n"
     "\n"
@@ -40,6 +43,7 @@ const char cmd_bench_help[] =
     "  --policy P          next-use (default), lru, pin or none\n"
     "  --layout L          raw or fixed; default: fixed where all samples have one size\n"
     "  --ram-bytes N       of the RAM tier; default: what the data set needs and is free\n"
+    "  --ssd-bytes N       of the SSD tiers, likewise\n"
     "  --staging-bytes N   memory for batches ahead\n"
     "  --staging-batches N batches ahead at most\n"
     "  --horizon E         with --epochs 0: epochs looked ahead\n"
@@ -47,7 +51,7 @@ const char cmd_bench_help[] =
     "  --bad-sample WHAT   fail (default) or replace\n"
     "\n"
     "Engine\n"
-    "  --tier T            ram:SIZE; may be given several times\n"
+    "  --tier T            ram:SIZE or ssd:PATH:SIZE; may be given several times\n"
     "  --io-method M       auto (default), uring or sync\n"
     "  --buffered          no direct I/O\n"
     "  --queue-depth N     reads in flight\n"
@@ -69,6 +73,24 @@ const char cmd_bench_help[] =
     "  --extensions LIST   folders: accepted endings, separated by blanks; * for all\n"
     "  --index FILE        where the index is\n"
     "  --rebuild           make the index anew\n";
+
+const char cmd_explain_help[] =
+    "Usage: stoker explain DATASET [OPTION...]\n"
+    "\n"
+    "Tells a run beforehand: what comes from which tier in each epoch, how much the origin must\n"
+    "give and how little it could be, how long the job will wait and which tier it waits for.\n"
+    "Nothing of the data set is read but its index; a directory of an ssd tier is measured\n"
+    "for a moment. The options are those of \"stoker bench load\", the default is 3 epochs, and\n"
+    "\n"
+    "  --origin-rate N        MB per second that the data set's storage gives\n"
+    "  --origin-latency-us N  of one read of it\n"
+    "  --ssd-rate N           MB per second of the SSDs together; default: measured\n"
+    "  --ssd-latency-us N\n"
+    "  --compute-us N         between two batches\n"
+    "  --warm                 the SSDs hold from the start what they can\n"
+    "  --json                 print one JSON object\n"
+    "\n"
+    "Without --origin-rate no time is told for the origin.\n";
 
 static const struct cli_choice orders[] = {
     {"sequential", STK_ORDER_SEQUENTIAL},
@@ -107,11 +129,12 @@ static const struct cli_choice formats[] = {
 /* Options whose field in the library is narrower, before they are put there. */
 struct parsed {
     struct cli_texts tiers;
-    char tiers_joined[1024];
+    const char *tiers_joined; /* static: a command line is read once */
     uint64_t batch, epochs, horizon, staging_batches, retries;
     uint64_t world, rank;
     uint64_t queue_depth, workers, io_threads, max_open_files;
     uint64_t token_bytes;
+    uint64_t origin_rate, origin_latency_us, ssd_rate, ssd_latency_us;
     bool drop_last, buffered, rebuild, json;
 };
 
@@ -129,6 +152,12 @@ parse(struct bench_load_request *r, struct parsed *p, int argc, char **argv)
         {"spin", CLI_FLAG, &r->spin, 0, 0, NULL, NULL},
         {"touch", CLI_FLAG, &r->touch, 0, 0, NULL, NULL},
         {"crc", CLI_FLAG, &r->crc, 0, 0, NULL, NULL},
+        {"explain", CLI_FLAG, &r->explain, 0, 0, NULL, NULL},
+        {"warm", CLI_FLAG, &r->warm, 0, 0, NULL, NULL},
+        {"origin-rate", CLI_U64, &p->origin_rate, 1, 0, NULL, NULL},
+        {"origin-latency-us", CLI_U64, &p->origin_latency_us, 1, 0, NULL, NULL},
+        {"ssd-rate", CLI_U64, &p->ssd_rate, 1, 0, NULL, NULL},
+        {"ssd-latency-us", CLI_U64, &p->ssd_latency_us, 1, 0, NULL, NULL},
         {"json", CLI_FLAG, &p->json, 0, 0, NULL, NULL},
         {"quiet", CLI_FLAG, &r->quiet, 0, 0, NULL, NULL},
         {"order", CLI_CHOICE, &r->order.kind, 0, 0, orders, NULL},
@@ -140,6 +169,7 @@ parse(struct bench_load_request *r, struct parsed *p, int argc, char **argv)
         {"policy", CLI_CHOICE, &r->loader.policy, 0, 0, policies, NULL},
         {"layout", CLI_CHOICE, &r->loader.layout, 0, 0, layouts, NULL},
         {"ram-bytes", CLI_SIZE, &r->loader.ram_bytes, 0, 0, NULL, NULL},
+        {"ssd-bytes", CLI_SIZE, &r->loader.ssd_bytes, 0, 0, NULL, NULL},
         {"staging-bytes", CLI_SIZE, &r->loader.staging_bytes, 0, 0, NULL, NULL},
         {"staging-batches", CLI_U64, &p->staging_batches, 0, max, NULL, NULL},
         {"horizon", CLI_U64, &p->horizon, 0, max, NULL, NULL},
@@ -177,17 +207,30 @@ parse(struct bench_load_request *r, struct parsed *p, int argc, char **argv)
 static bool
 join_tiers(struct parsed *p)
 {
+    static char joined[8192];
     size_t used = 0;
 
     for (size_t k = 0; k < p->tiers.count; k++) {
-        const int n = snprintf(p->tiers_joined + used, sizeof(p->tiers_joined) - used, "%s%s",
-                               k ? " " : "", p->tiers.items[k]);
+        const int n =
+            snprintf(joined + used, sizeof(joined) - used, "%s%s", k ? " " : "", p->tiers.items[k]);
 
-        if (n < 0 || (size_t)n >= sizeof(p->tiers_joined) - used)
+        if (n < 0 || (size_t)n >= sizeof(joined) - used)
             return false;
         used += (size_t)n;
     }
+    p->tiers_joined = joined;
     return true;
+}
+
+/* A cost that was given on the command line: what of it was not is taken from a good disk. */
+static stk_cost
+given_cost(uint64_t rate_mb, uint64_t latency_us)
+{
+    if (rate_mb == 0 && latency_us == 0)
+        return (stk_cost){0};
+    return (stk_cost){.depth = 1,
+                      .latency_s = latency_us ? (double)latency_us * 1e-6 : 100e-6,
+                      .bytes_per_s = rate_mb ? (double)rate_mb * 1e6 : 1e9};
 }
 
 static void
@@ -210,39 +253,123 @@ fill_request(struct bench_load_request *r, struct parsed *p)
     r->engine.max_open_files = (uint32_t)p->max_open_files;
     r->data.opts.token_bytes = (uint32_t)p->token_bytes;
     r->data.opts.rebuild = p->rebuild;
+    r->costs.tiers[STK_TIER_ORIGIN] = given_cost(p->origin_rate, p->origin_latency_us);
+    r->costs.tiers[STK_TIER_SSD] = given_cost(p->ssd_rate, p->ssd_latency_us);
+}
+
+/* Reads the command line of bench load and explain. Returns CLI_OK or what to exit with. */
+static int
+take_request(int argc, char **argv, struct bench_load_request *request, struct parsed *p)
+{
+    int n_words = parse(request, p, argc, argv);
+
+    if (n_words < 0)
+        return CLI_USAGE;
+    if (n_words == 0)
+        return cli_usage_error(argv[0], "a DATASET is missing");
+    if (!join_tiers(p))
+        return cli_usage_error(argv[0], "--tier: too long");
+    request->data.n_paths = (size_t)n_words;
+    fill_request(request, p);
+    return CLI_OK;
+}
+
+static struct bench_load_request
+empty_request(void)
+{
+    return (struct bench_load_request){.engine = {STK_ENGINE_OPTS_INIT},
+                                       .data = {.opts = {STK_DATASET_OPTS_INIT}},
+                                       .loader = {STK_LOADER_OPTS_INIT},
+                                       .order = {STK_ORDER_OPTS_INIT},
+                                       .costs = {STK_COSTS_INIT}};
 }
 
 static int
 bench_load(int argc, char **argv)
 {
     struct parsed p = {.batch = 64, .epochs = 1, .retries = 1, .world = 1};
-    struct bench_load_request request = {.engine = {STK_ENGINE_OPTS_INIT},
-                                         .data = {.opts = {STK_DATASET_OPTS_INIT}},
-                                         .loader = {STK_LOADER_OPTS_INIT},
-                                         .order = {STK_ORDER_OPTS_INIT}};
+    struct bench_load_request request = empty_request();
     struct bench_load_result result;
-    int n_words = parse(&request, &p, argc, argv);
-    int rc;
+    int rc = take_request(argc, argv, &request, &p);
 
-    if (n_words < 0)
-        return CLI_USAGE;
-    if (n_words == 0)
-        return cli_usage_error(argv[0], "a DATASET is missing");
+    if (rc != CLI_OK)
+        return rc;
     if (!p.epochs && !request.steps)
         return cli_usage_error(argv[0], "--epochs 0 never ends; it needs --steps");
-    if (!join_tiers(&p))
-        return cli_usage_error(argv[0], "--tier: too long");
-    request.data.n_paths = (size_t)n_words;
-    fill_request(&request, &p);
     rc = bench_load_run(argv[0], &request, &result);
     if (rc == CLI_OK && p.json)
         rc = bench_report_json(argv[0], &request, &result);
     else if (rc == CLI_OK)
         rc = bench_report_text(argv[0], &request, &result);
-    if (result.interrupted)
-        _exit(EXIT_INTERRUPTED); /* the report has been flushed; threads may still be reading */
+    if (rc == CLI_OK && result.interrupted)
+        rc = EXIT_INTERRUPTED;
     bench_load_free(&result);
     return rc;
+}
+
+/* Fills in what was not given of the SSDs, by reading the first of them for a moment. */
+static void
+probe_ssd(stk_engine *engine, const char *tiers, stk_costs *costs)
+{
+    char path[512];
+    stk_probe_point points[STK_PROBE_POINTS];
+    const stk_probe_opts opts = {STK_PROBE_OPTS_INIT, .point_ms = 20};
+    const char *ssd = tiers ? strstr(tiers, "ssd:") : NULL;
+
+    if (!ssd || costs->tiers[STK_TIER_SSD].bytes_per_s > 0)
+        return;
+    const size_t n = strcspn(ssd + 4, ":");
+    if (n >= sizeof(path))
+        return;
+    memcpy(path, ssd + 4, n);
+    path[n] = '\0';
+    /* What cannot be measured stays unknown, and its times are told as 0. */
+    if (stk_probe(engine, path, &opts, points, NULL) == STK_PROBE_POINTS)
+        costs->tiers[STK_TIER_SSD] = (stk_cost){
+            .depth = 64, .latency_s = points[0].latency_s, .bytes_per_s = points[7].bytes_per_s};
+}
+
+static int
+explain(const char *command, const struct bench_load_request *request, bool json)
+{
+    struct bench_load_result result = {.io_method = "", .costs = request->costs};
+    stk_engine_opts engine_opts = {STK_ENGINE_OPTS_INIT, .io_method = request->engine.io_method,
+                                   .cache_dir = request->engine.cache_dir};
+    stk_engine *engine = NULL;
+    struct cli_dataset open = {0};
+    stk_error err;
+    int rc = stk_engine_open(&engine, &engine_opts, &err);
+
+    if (rc == 0)
+        rc = cli_dataset_open(&open, engine, &request->data, &err);
+    if (rc < 0) {
+        rc = cli_error(command, "%s: %s (%s)", request->data.paths[0], err.message,
+                       stk_strerror(rc));
+        goto out;
+    }
+    result.dataset = (stk_dataset_info){STK_DATASET_INFO_INIT};
+    (void)stk_dataset_get_info(open.dataset, &result.dataset); /* the size is right */
+    probe_ssd(engine, request->engine.tiers, &result.costs);
+    rc = bench_explain(command, request, open.dataset, &result.costs, &result.explained);
+    if (rc == CLI_OK)
+        rc = json ? explain_report_json(command, request, &result)
+                  : explain_report_text(command, request, &result);
+
+out:
+    bench_load_free(&result);
+    cli_dataset_close(&open);
+    stk_engine_close(engine);
+    return rc;
+}
+
+int
+cmd_explain(int argc, char **argv)
+{
+    struct parsed p = {.batch = 64, .epochs = 3, .retries = 1, .world = 1};
+    struct bench_load_request request = empty_request();
+    int rc = take_request(argc, argv, &request, &p);
+
+    return rc == CLI_OK ? explain(argv[0], &request, p.json) : rc;
 }
 
 int

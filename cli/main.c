@@ -22,6 +22,11 @@ static const struct command commands[] = {
      cmd_bench, cmd_bench_save_help},
     {"ckpt", "list, check, export and remove checkpoints", cmd_ckpt_help, cmd_ckpt, NULL},
     {"order", "print which sample is read at which position", cmd_order_help, cmd_order, NULL},
+    {"explain", "tell beforehand what a run will read and wait for", cmd_explain_help, cmd_explain,
+     NULL},
+    {"probe", "measure how fast a directory or file can be read", cmd_probe_help, cmd_probe, NULL},
+    {"simulate", "what I/O costs a job on machines that need not exist", cmd_simulate_help,
+     cmd_simulate, NULL},
 };
 
 static const struct command *

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -81,12 +82,74 @@ tiers_are_separated_by_blanks(void **state)
     }
 }
 
+static struct sti_hierarchy parsed;
+
+static void
+tiers_have_names(void **state)
+{
+    (void)state;
+    assert_int_equal(sti_hierarchy_parse(&parsed, NULL, NULL), 0);
+    assert_true(parsed.ram_bytes == 0 && parsed.n_ssds == 0);
+    assert_int_equal(sti_hierarchy_parse(&parsed, "ram:8G", NULL), 0);
+    assert_int_equal(parsed.ram_bytes, UINT64_C(8) << 30);
+    assert_int_equal(sti_hierarchy_parse(&parsed, " ssd:/a:b/c:100G\tram:1K  ssd:rel:7 ", NULL), 0);
+    assert_int_equal(parsed.ram_bytes, 1024);
+    assert_int_equal(parsed.n_ssds, 2);
+    assert_string_equal(parsed.ssds[0].path, "/a:b/c");
+    assert_int_equal(parsed.ssds[0].n_bytes, UINT64_C(100) << 30);
+    assert_string_equal(parsed.ssds[1].path, "rel");
+    assert_int_equal(parsed.ssds[1].n_bytes, 7);
+}
+
+static void
+what_is_no_tier_is_refused(void **state)
+{
+    static const char *const texts[] = {
+        "ram",
+        "ram:",
+        "ram:0",
+        "ram:1 ram:2",
+        "ram:1X",
+        "ssd",
+        "ssd:",
+        "ssd:/a",
+        "ssd:/a:",
+        "ssd:/a:0",
+        "ssd:/a:1Q",
+        "ssd::1",
+        "ssd:/a:1 x",
+        "disk:/a:1",
+        "ram:-1",
+        "ram:1.5G",
+        "ssd:/a:1 ssd:/a:2",
+    };
+    stk_error err;
+    char many[512] = "";
+
+    (void)state;
+    for (size_t at = 0; at < sizeof(texts) / sizeof(texts[0]); at++) {
+        err.message[0] = '\0';
+        assert_int_equal(sti_hierarchy_parse(&parsed, texts[at], &err), -EINVAL);
+        assert_non_null(strstr(err.message, "tiers"));
+    }
+    for (int at = 0; at <= STI_SSDS_MAX; at++)
+        (void)snprintf(many + strlen(many), sizeof(many) - strlen(many), "ssd:/%d:1 ", at);
+    assert_int_equal(sti_hierarchy_parse(&parsed, many, &err), -EINVAL);
+    static char path[2 * STI_SSD_PATH_SIZE];
+    memset(path, 'x', sizeof(path));
+    memcpy(path, "ssd:", 4);
+    memcpy(path + sizeof(path) - 3, ":1", 3);
+    assert_int_equal(sti_hierarchy_parse(&parsed, path, &err), -EINVAL);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_have_suffixes),
         cmocka_unit_test(tiers_are_separated_by_blanks),
+        cmocka_unit_test(tiers_have_names),
+        cmocka_unit_test(what_is_no_tier_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -63,12 +63,12 @@ the_farthest_next_use_goes_first(void **state)
     for (size_t at = 0; at < sizeof(bases) / sizeof(bases[0]); at++) {
         struct window window = {.base = bases[at]};
 
-        assert_int_equal(sti_evictor_new(&evictor, STK_POLICY_NEXT_USE, SAMPLES, SPAN), 0);
+        assert_int_equal(sti_evictor_new(&evictor, STK_POLICY_NEXT_USE, SAMPLES, SPAN, true), 0);
         for (int round = 0; round < 20000; round++) {
             uint64_t offset = draw(&seed) % SPAN;
 
             if (draw(&seed) % 3 > 0 && !window.has[offset]) {
-                sti_evictor_add_position(evictor, window.base + offset);
+                sti_evictor_add_position(evictor, window.base + offset, STI_CLASS_WORTHY);
                 window.has[offset] = 1;
                 window.n++;
             } else if (window.n > 0) {
@@ -90,6 +90,37 @@ the_farthest_next_use_goes_first(void **state)
     }
 }
 
+/* What the SSD has, too, goes first, then the unknown, the light, the worthy; each class by next
+ * use, and a sample leaves whatever its class was. */
+static void
+classes_go_one_after_the_other(void **state)
+{
+    static const uint64_t expected[] = {30, 20, 7, 95, 12, 90, 40};
+    struct sti_evictor *evictor;
+    uint64_t value;
+
+    (void)state;
+    assert_int_equal(sti_evictor_new(&evictor, STK_POLICY_NEXT_USE, SAMPLES, SPAN, true), 0);
+    sti_evictor_add_position(evictor, 90, STI_CLASS_WORTHY);
+    sti_evictor_add_position(evictor, 40, STI_CLASS_WORTHY);
+    sti_evictor_add_position(evictor, 20, STI_CLASS_STORED);
+    sti_evictor_add_position(evictor, 30, STI_CLASS_STORED);
+    sti_evictor_add_position(evictor, 12, STI_CLASS_LIGHT);
+    sti_evictor_add_position(evictor, 95, STI_CLASS_LIGHT);
+    sti_evictor_add_position(evictor, 80, STI_CLASS_LIGHT);
+    sti_evictor_add_position(evictor, 81, STI_CLASS_STORED);
+    sti_evictor_add_unknown(evictor, 7);
+    sti_evictor_remove_position(evictor, 80);
+    sti_evictor_remove_position(evictor, 81);
+    for (size_t at = 0; at < sizeof(expected) / sizeof(expected[0]); at++) {
+        assert_int_equal(sti_evictor_take(evictor, 99, &value),
+                         at == 2 ? STI_VICTIM_SAMPLE : STI_VICTIM_POSITION);
+        assert_int_equal(value, expected[at]);
+    }
+    assert_int_equal(sti_evictor_take(evictor, 99, &value), STI_VICTIM_NONE);
+    sti_evictor_free(evictor);
+}
+
 static void
 what_is_not_known_goes_before(void **state)
 {
@@ -97,8 +128,8 @@ what_is_not_known_goes_before(void **state)
     uint64_t value;
 
     (void)state;
-    assert_int_equal(sti_evictor_new(&evictor, STK_POLICY_NEXT_USE, SAMPLES, SPAN), 0);
-    sti_evictor_add_position(evictor, 90);
+    assert_int_equal(sti_evictor_new(&evictor, STK_POLICY_NEXT_USE, SAMPLES, SPAN, true), 0);
+    sti_evictor_add_position(evictor, 90, STI_CLASS_WORTHY);
     sti_evictor_add_unknown(evictor, 40);
     sti_evictor_add_unknown(evictor, 12);
     sti_evictor_add_unknown(evictor, 77);
@@ -121,7 +152,7 @@ the_least_recently_used_goes_first(void **state)
     uint64_t value, seed = 9, n = 0;
 
     (void)state;
-    assert_int_equal(sti_evictor_new(&evictor, STK_POLICY_LRU, SAMPLES, 0), 0);
+    assert_int_equal(sti_evictor_new(&evictor, STK_POLICY_LRU, SAMPLES, 0, true), 0);
     for (uint64_t now = 1; now < 20000; now++) {
         uint64_t sample = draw(&seed) % SAMPLES, oldest = UINT64_MAX;
 
@@ -157,7 +188,7 @@ others_have_no_victims(void **state)
 
     (void)state;
     for (int policy = STK_POLICY_NONE; policy <= STK_POLICY_PIN; policy++) {
-        assert_int_equal(sti_evictor_new(&evictor, (stk_policy)policy, SAMPLES, SPAN), 0);
+        assert_int_equal(sti_evictor_new(&evictor, (stk_policy)policy, SAMPLES, SPAN, true), 0);
         assert_int_equal(sti_evictor_take(evictor, 10, &value), STI_VICTIM_NONE);
         sti_evictor_clear_positions(evictor);
         sti_evictor_free(evictor);
@@ -170,6 +201,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_farthest_next_use_goes_first),
+        cmocka_unit_test(classes_go_one_after_the_other),
         cmocka_unit_test(what_is_not_known_goes_before),
         cmocka_unit_test(the_least_recently_used_goes_first),
         cmocka_unit_test(others_have_no_victims),

@@ -21,6 +21,7 @@ draw(uint64_t *state)
 }
 
 struct block {
+    bool is_padded;
     uint64_t address;
     uint64_t n_bytes;
     unsigned char fill;
@@ -71,8 +72,13 @@ churn(const struct sti_store_opts *opts, uint64_t most_bytes)
             if (is_padded)
                 assert_int_equal((uintptr_t)sti_store_pointer(store, block.address) % opts->align,
                                  0);
-            if (is_padded)
-                sti_store_trim(store, block.address, block.n_bytes);
+            if (is_padded) { /* the sample begins somewhere in the first block of the file */
+                uint64_t skew = draw(&seed) % opts->align;
+
+                sti_store_trim(store, block.address, skew + block.n_bytes);
+                block.address += skew;
+            }
+            block.is_padded = is_padded;
             fill(store, &block);
             used_bytes += block.n_bytes;
             blocks[n++] = block;
@@ -80,7 +86,7 @@ churn(const struct sti_store_opts *opts, uint64_t most_bytes)
             uint64_t at = draw(&seed) % n;
 
             check(store, &blocks[at]);
-            sti_store_put(store, blocks[at].address, blocks[at].n_bytes);
+            sti_store_put(store, blocks[at].address, blocks[at].n_bytes, blocks[at].is_padded);
             used_bytes -= blocks[at].n_bytes;
             blocks[at] = blocks[--n];
         }
@@ -89,7 +95,7 @@ churn(const struct sti_store_opts *opts, uint64_t most_bytes)
     }
     while (n-- > 0) {
         check(store, &blocks[n]);
-        sti_store_put(store, blocks[n].address, blocks[n].n_bytes);
+        sti_store_put(store, blocks[n].address, blocks[n].n_bytes, blocks[n].is_padded);
     }
     assert_int_equal(sti_store_used_bytes(store), 0);
     sti_store_free(store);
@@ -149,7 +155,7 @@ the_capacity_can_be_used(void **state)
         first = at == 0 ? address : first;
     }
     assert_true(sti_store_get(store, 77, false) == STI_STORE_NONE);
-    sti_store_put(store, first, 77);
+    sti_store_put(store, first, 77, false);
     assert_true(sti_store_get(store, 77, false) == first);
     sti_store_free(store);
 }
@@ -171,10 +177,12 @@ blocks_outside_are_few_and_counted(void **state)
         assert_int_equal((uintptr_t)sti_store_pointer(store, addresses[at]) % 512, 0);
         memset(sti_store_pointer(store, addresses[at]), 1, 700 + 1024);
         sti_store_trim(store, addresses[at], 700);
+        assert_ptr_equal(sti_store_pointer(store, addresses[at] + 511),
+                         sti_store_pointer(store, addresses[at]) + 511);
     }
     assert_true(sti_store_get_outside(store, 1, false) == STI_STORE_NONE);
     for (uint64_t at = 0; at < 1000; at++)
-        sti_store_put(store, addresses[at], 700);
+        sti_store_put(store, addresses[at] + at % 512, 700, true);
     assert_int_equal(sti_store_outside(store), 1024);
     assert_int_equal(sti_store_used_bytes(store), 24 * 700);
     sti_store_free(store); /* and the rest of them with it */

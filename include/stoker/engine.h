@@ -16,7 +16,12 @@ typedef struct stk_engine stk_engine;
 typedef struct stk_dataset stk_dataset;
 
 /*
- * tiers          where samples may be held, fastest first, separated by blanks: "ram:32G".
+ * tiers          where samples may be held, fastest first, separated by blanks:
+ *                "ram:32G ssd:/local/cache:200G". ssd: a directory and how many bytes of samples
+ *                it may hold (headers and padding come on top); up to eight, on one device each.
+ *                They are kept for the next job; caches of other data sets in the directory are
+ *                removed, the oldest first, when room is needed. A directory that cannot be used
+ *                does not end a run: see stk_loader_last_warning().
  *                Sizes take the suffixes K, M, G, T (powers of 1024). NULL or "": none; samples
  *                are staged only. More RAM than the machine or the control group allows is
  *                refused with STK_E_INFEASIBLE.

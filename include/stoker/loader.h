@@ -87,6 +87,7 @@ typedef int (*stk_decode_fn)(void *context, const stk_decode_args *args);
  * layout          stk_layout.
  * ram_bytes       this loader's part of the engine's RAM tier; 0: what the data set needs, as
  *                 far as it is still free. STK_E_INFEASIBLE if it is not free.
+ * ssd_bytes       this loader's part of the engine's SSD tiers, likewise, all of them together.
  * staging_bytes   memory for batches being filled or borrowed; 0: 256 MiB, or four of the
  *                 largest batches (borrow_max + 2, if that is more) where it is less. At least
  *                 two of the largest batches, and as many as borrow_max.
@@ -118,6 +119,7 @@ typedef struct stk_loader_opts {
     void *decode_context; /* borrowed until the loader is closed */
     uint64_t item_bytes;
     const stk_order_opts *order; /* NULL: TORCH, seed 0, world 1 */
+    uint64_t ssd_bytes;
 } stk_loader_opts;
 
 #define STK_LOADER_OPTS_INIT .size = sizeof(stk_loader_opts)
@@ -256,6 +258,14 @@ stk_loader_replacements(stk_loader *loader, stk_replacement *out, uint32_t capac
 STK_API int
 stk_loader_last_error(stk_loader *loader, stk_error *err);
 
+/*
+ * The last thing that went worse than asked for while the run goes on, in words: an SSD
+ * directory that is full, in use by another job, or was given up. Errors: -ENOENT nothing did.
+ * Any thread.
+ */
+STK_API int
+stk_loader_last_warning(stk_loader *loader, stk_error *err);
+
 typedef enum stk_tier {
     STK_TIER_RAM = 0,
     STK_TIER_SSD = 1,
@@ -285,10 +295,14 @@ typedef struct stk_loader_stats {
     uint64_t tier_bytes[STK_TIERS];
     uint64_t origin_bytes; /* read from the origin, first-time fills included */
     uint64_t bound_bytes;
-    uint64_t capacity_bytes; /* RAM part + staging that the bound is made with */
+    uint64_t capacity_bytes; /* RAM part + staging + SSD part that the bound is made with */
     uint64_t resident_bytes;
     uint64_t replaced;
-    uint64_t allocations; /* staged outside the arena because it was fragmented */
+    uint64_t allocations;       /* staged outside the arena because it was fragmented */
+    uint64_t ssd_bytes;         /* of samples on the SSDs now */
+    uint64_t ssd_written_bytes; /* to them by this loader, headers and padding included */
+    uint64_t ssd_refused;       /* samples on them that did not verify and came from the origin */
+    uint64_t ssd_dropped;       /* directories given up; stk_loader_last_warning() says why */
 } stk_loader_stats;
 
 #define STK_LOADER_STATS_INIT .size = sizeof(stk_loader_stats)

@@ -5,8 +5,10 @@
 
 #include <stoker/types.h>
 #include <stoker/plan.h>
+#include <stoker/simulate.h>
 #include <stoker/engine.h>
 #include <stoker/loader.h>
 #include <stoker/checkpoint.h>
+#include <stoker/cost.h>
 
 #endif

@@ -120,6 +120,12 @@ stk_loader_last_error(stk_loader *loader, stk_error *err)
 }
 
 int
+stk_loader_last_warning(stk_loader *loader, stk_error *err)
+{
+    return loader && err ? sti_loader_last_warning(loader->loader, err) : -EINVAL;
+}
+
+int
 stk_loader_get_stats(stk_loader *loader, uint64_t epoch, stk_loader_stats *stats)
 {
     if (!loader || !stats || stats->size != sizeof(*stats))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The engine. What it owns is made at open and not changed until close, but for the free part
- * of the RAM tier, which loaders take and return under the lock (STI_RANK_ENGINE). Invariant:
- * the parts taken never exceed the tier.
+ * of the tiers, which loaders take and return under the lock (STI_RANK_ENGINE), and for what a
+ * job on the pool finds out about them. Invariant: the parts taken never exceed the tier.
  */
 #include "engine/engine.h"
 
@@ -10,21 +10,26 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/resource.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "budget/budget.h"
 #include "engine/memory_limit.h"
+#include "engine/probe.h"
 #include "io/shape.h"
 #include "model/hierarchy.h"
+#include "policy/shares.h"
 
 #define DEFAULT_QUEUE_DEPTH 64
 #define DEFAULT_IO_THREADS 32
 #define DEFAULT_OPEN_FILES 256
 #define DEVICES_MAX 64
+#define PROBE_WAIT_NS (UINT64_C(2) * STI_NS_PER_S)
 #define URING_IO_THREADS 4 /* for the operations that have no entry of their own */
 
 struct arbiter {
@@ -48,7 +53,38 @@ struct sti_engine {
         arbiters[DEVICES_MAX]; /* which there are, under the lock; the rest, the loop's */
     uint64_t ram_taken_bytes STI_GUARDED_BY(&lock);
     uint32_t files_taken STI_GUARDED_BY(&lock);
+    uint64_t ssd_taken_bytes[STI_SSDS_MAX] STI_GUARDED_BY(&lock);
+
+    /* The probe: RAM and the SSD directories, once. */
+    struct sti_job probe_job;
+    struct sti_cond probed;
+    bool is_probed STI_GUARDED_BY(&lock);
+    struct sti_cost_point ram_cost STI_GUARDED_BY(&lock); /* depth 0: not known */
+    struct sti_cost_point ssd_costs[STI_SSDS_MAX] STI_GUARDED_BY(&lock);
 };
+
+/* On the pool: what the tiers are like. A directory that cannot be measured stays unknown; the
+ * loader that uses it says why. */
+static void
+probe(struct sti_job *job)
+{
+    struct sti_engine *engine =
+        (struct sti_engine *)(void *)((char *)job - offsetof(struct sti_engine, probe_job));
+    struct sti_cost_point ram = {0};
+    struct sti_cost_point ssds[STI_SSDS_MAX] = {{0}};
+
+    if (sti_probe_memory(&ram) < 0)
+        ram.depth = 0;
+    for (uint32_t at = 0; at < engine->hierarchy.n_ssds; at++)
+        if (sti_probe_briefly(engine->hierarchy.ssds[at].path, &ssds[at]) < 0)
+            ssds[at].depth = 0;
+    sti_mutex_lock(&engine->lock);
+    engine->ram_cost = ram;
+    memcpy(engine->ssd_costs, ssds, sizeof(ssds));
+    engine->is_probed = true;
+    sti_cond_broadcast(&engine->probed);
+    sti_mutex_unlock(&engine->lock);
+}
 
 static uint32_t
 processors(void)
@@ -187,10 +223,20 @@ sti_engine_open(struct sti_engine **ret_engine, const stk_engine_opts *opts, stk
         (void)sti_error_set(err, rc, "no mutex: %s", sti_error_text(rc));
         goto err_free;
     }
+    rc = sti_cond_init(&engine->probed);
+    if (rc < 0) {
+        sti_mutex_fini(&engine->lock);
+        (void)sti_error_set(err, rc, "no condition: %s", sti_error_text(rc));
+        goto err_free;
+    }
     rc = open_parts(engine, opts, err);
     if (rc < 0) {
         sti_engine_close(engine);
         return rc;
+    }
+    if (engine->hierarchy.n_ssds > 0) {
+        engine->probe_job.fn = probe;
+        sti_pool_submit(engine->pool, STI_LANE_BACKGROUND, &engine->probe_job, 1);
     }
     *ret_engine = engine;
     return 0;
@@ -211,6 +257,7 @@ sti_engine_close(struct sti_engine *engine)
     /* The pool first: its last jobs may still wake the loop, which has nothing under way. */
     sti_pool_close(engine->pool);
     sti_loop_close(engine->loop);
+    sti_cond_fini(&engine->probed);
     sti_mutex_fini(&engine->lock);
     sti_mem_free(engine->cache_dir);
     sti_mem_free(engine);
@@ -319,6 +366,86 @@ sti_engine_return_files(struct sti_engine *engine, uint32_t n_files)
     assert(engine->files_taken >= n_files);
     engine->files_taken -= n_files;
     sti_mutex_unlock(&engine->lock);
+}
+
+uint32_t
+sti_engine_ssds(const struct sti_engine *engine)
+{
+    return engine->hierarchy.n_ssds;
+}
+
+const struct sti_ssd_config *
+sti_engine_ssd(const struct sti_engine *engine, uint32_t at)
+{
+    return &engine->hierarchy.ssds[at];
+}
+
+int
+sti_engine_take_ssds(struct sti_engine *engine, uint64_t want_bytes, uint64_t least_bytes,
+                     uint64_t *ret_bytes, stk_error *err)
+{
+    struct sti_share shares[STI_SSDS_MAX] = {{0}};
+    uint32_t n = engine->hierarchy.n_ssds;
+    uint64_t room_bytes = 0;
+
+    sti_mutex_lock(&engine->lock);
+    /* Several are divided by their speeds, so these have to be known; if not soon, by halves. */
+    uint64_t deadline_ns = sti_clock_ns() + PROBE_WAIT_NS;
+    while (n > 1 && !engine->is_probed &&
+           sti_cond_wait_until(&engine->probed, &engine->lock, deadline_ns) == 0)
+        ;
+    for (uint32_t at = 0; at < n; at++) {
+        shares[at].weight = engine->ssd_costs[at].bytes_per_s;
+        shares[at].room_bytes = engine->hierarchy.ssds[at].n_bytes - engine->ssd_taken_bytes[at];
+        room_bytes += shares[at].room_bytes;
+    }
+    if (room_bytes >= least_bytes) {
+        sti_shares_divide(shares, n, want_bytes);
+        for (uint32_t at = 0; at < n; at++)
+            engine->ssd_taken_bytes[at] += shares[at].share_bytes;
+    }
+    sti_mutex_unlock(&engine->lock);
+    if (room_bytes < least_bytes)
+        return sti_error_set(err, STK_E_INFEASIBLE,
+                             "ssd_bytes %" PRIu64 " is more than the %" PRIu64
+                             " bytes of the SSD tiers that other loaders leave",
+                             least_bytes, room_bytes);
+    for (uint32_t at = 0; at < STI_SSDS_MAX; at++)
+        ret_bytes[at] = shares[at].share_bytes;
+    return 0;
+}
+
+void
+sti_engine_return_ssds(struct sti_engine *engine, const uint64_t *n_bytes)
+{
+    sti_mutex_lock(&engine->lock);
+    for (uint32_t at = 0; at < engine->hierarchy.n_ssds; at++) {
+        assert(engine->ssd_taken_bytes[at] >= n_bytes[at]);
+        engine->ssd_taken_bytes[at] -= n_bytes[at];
+    }
+    sti_mutex_unlock(&engine->lock);
+}
+
+struct sti_cost_curve
+sti_engine_cost(struct sti_engine *engine, stk_tier tier)
+{
+    struct sti_cost_curve curve = {0};
+    struct sti_cost_point ssds = {0};
+
+    sti_mutex_lock(&engine->lock);
+    for (uint32_t at = 0; at < engine->hierarchy.n_ssds; at++) {
+        const struct sti_cost_point *one = &engine->ssd_costs[at];
+
+        ssds.depth += one->depth;
+        ssds.bytes_per_s += one->bytes_per_s;
+        ssds.latency_s = one->latency_s > ssds.latency_s ? one->latency_s : ssds.latency_s;
+    }
+    if (tier == STK_TIER_RAM)
+        sti_cost_curve_add(&curve, &engine->ram_cost);
+    else if (tier == STK_TIER_SSD)
+        sti_cost_curve_add(&curve, &ssds);
+    sti_mutex_unlock(&engine->lock);
+    return curve;
 }
 
 int

@@ -9,9 +9,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <stoker/engine.h>
+#include <stoker/loader.h>
 
 #include "engine/loop.h"
+#include "model/hierarchy.h"
+#include "policy/cost_curve.h"
 
 struct sti_engine;
 
@@ -48,6 +50,29 @@ sti_engine_take_ram(struct sti_engine *engine, uint64_t want_bytes, uint64_t lea
                     uint64_t *ret_bytes, stk_error *err);
 void
 sti_engine_return_ram(struct sti_engine *engine, uint64_t n_bytes);
+
+/* The SSD directories: how many, and each one's path and capacity. Returns borrowed until the
+ * engine is closed. */
+uint32_t
+sti_engine_ssds(const struct sti_engine *engine);
+const struct sti_ssd_config *
+sti_engine_ssd(const struct sti_engine *engine, uint32_t at);
+
+/*
+ * Takes a part of the SSD directories: want_bytes in all, or what is free but not less than
+ * least_bytes, divided by their measured speeds. ret_bytes: STI_SSDS_MAX of them, one for each
+ * directory. Errors: STK_E_INFEASIBLE. Any thread.
+ */
+int
+sti_engine_take_ssds(struct sti_engine *engine, uint64_t want_bytes, uint64_t least_bytes,
+                     uint64_t *ret_bytes, stk_error *err);
+void
+sti_engine_return_ssds(struct sti_engine *engine, const uint64_t *n_bytes);
+
+/* What a tier (RAM, or SSD: the directories together) was found to cost when the engine was
+ * opened; without points where it is not known. Any thread. */
+struct sti_cost_curve
+sti_engine_cost(struct sti_engine *engine, stk_tier tier);
 
 /* Takes a part of the files that may be held open: want, or what is free; returns how many. They
  * are counted apart from those that are open for one read only. Any thread. */

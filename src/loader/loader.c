@@ -32,7 +32,8 @@ struct sti_loader {
     uint64_t epoch;
     uint64_t epoch_step;
     uint32_t n_out;
-    stk_error last_error; /* code 0: none */
+    uint64_t ssd_bytes[STI_SSDS_MAX]; /* taken of each directory */
+    stk_error last_error;             /* code 0: none */
 };
 
 static void
@@ -62,6 +63,36 @@ find_budget(struct sti_engine *engine, const struct sti_dataset *dataset)
     return sti_engine_budget(engine, (uint64_t)found.stx_dev_major << 32 | found.stx_dev_minor);
 }
 
+/* Takes this loader's parts of the SSD directories. */
+static int
+take_ssds(struct sti_loader *loader, stk_error *err)
+{
+    struct sti_fetcher_opts *opts = &loader->resolved.fetcher;
+    uint32_t n = sti_engine_ssds(loader->engine);
+    uint64_t want_bytes = loader->resolved.ssd_bytes;
+
+    /* Each directory may have a part of a sample left over. */
+    if (loader->resolved.ssd_least_bytes == 0 && n > 1)
+        want_bytes += n * sti_dataset_max_bytes(loader->dataset);
+    if (opts->policy == STK_POLICY_NONE || loader->resolved.ssd_bytes == 0)
+        n = 0;
+    if (n == 0 && loader->resolved.ssd_least_bytes == 0)
+        return 0;
+    int rc = sti_engine_take_ssds(loader->engine, want_bytes, loader->resolved.ssd_least_bytes,
+                                  loader->ssd_bytes, err);
+    if (rc < 0)
+        return rc;
+    for (uint32_t at = 0; at < n; at++) {
+        const struct sti_ssd_config *config = sti_engine_ssd(loader->engine, at);
+
+        opts->ssd_parts[at] = (struct sti_ssd_part){.path = config->path,
+                                                    .share_bytes = loader->ssd_bytes[at],
+                                                    .capacity_bytes = config->n_bytes};
+    }
+    opts->n_ssd_parts = n;
+    return 0;
+}
+
 int
 sti_loader_open(struct sti_loader **ret_loader, struct sti_engine *engine,
                 const struct sti_dataset *dataset, const stk_loader_opts *opts,
@@ -84,6 +115,9 @@ sti_loader_open(struct sti_loader **ret_loader, struct sti_engine *engine,
     if (rc < 0)
         goto err_free;
     fetcher_opts->ram_bytes = ram_bytes;
+    rc = take_ssds(loader, err);
+    if (rc < 0)
+        goto err_ram;
     fetcher_opts->queue_depth = sti_engine_queue_depth(engine);
     fetcher_opts->open_files = sti_engine_take_files(engine, sti_dataset_files(dataset));
     fetcher_opts->is_buffered = sti_engine_is_buffered(engine);
@@ -94,15 +128,17 @@ sti_loader_open(struct sti_loader **ret_loader, struct sti_engine *engine,
     fetcher_opts->budget = find_budget(engine, dataset);
     rc = sti_fetcher_new(&loader->fetcher, fetcher_opts, err);
     if (rc < 0)
-        goto err_ram;
+        goto err_taken;
     loader->epoch_batches = sti_fetcher_epoch_batches(loader->fetcher);
     loader->task = (struct sti_task){.step = sti_fetcher_step, .context = loader->fetcher};
     sti_loop_attach(sti_engine_loop(engine), &loader->task);
     *ret_loader = loader;
     return 0;
 
-err_ram:
+err_taken:
     sti_engine_return_files(engine, fetcher_opts->open_files);
+    sti_engine_return_ssds(engine, loader->ssd_bytes);
+err_ram:
     sti_engine_return_ram(engine, ram_bytes);
 err_free:
     sti_mem_free(loader);
@@ -117,6 +153,7 @@ sti_loader_close(struct sti_loader *loader)
     sti_staging_command(sti_fetcher_staging(loader->fetcher), STI_COMMAND_STOP, 0, 0);
     sti_loop_detach(sti_engine_loop(loader->engine), &loader->task);
     sti_fetcher_free(loader->fetcher);
+    sti_engine_return_ssds(loader->engine, loader->ssd_bytes);
     sti_engine_return_files(loader->engine, loader->resolved.fetcher.open_files);
     sti_engine_return_ram(loader->engine, loader->resolved.fetcher.ram_bytes);
     sti_mem_free(loader);
@@ -235,6 +272,19 @@ sti_loader_last_error(const struct sti_loader *loader, stk_error *err)
         return -ENOENT;
     *err = loader->last_error;
     return 0;
+}
+
+int
+sti_loader_last_warning(struct sti_loader *loader, stk_error *err)
+{
+    struct sti_staging *staging = sti_fetcher_staging(loader->fetcher);
+
+    sti_mutex_lock(&staging->lock);
+    int rc = staging->warning.code == 0 ? -ENOENT : 0;
+    if (rc == 0)
+        *err = staging->warning;
+    sti_mutex_unlock(&staging->lock);
+    return rc;
 }
 
 int
@@ -386,6 +436,45 @@ sti_loader_restore_state(struct sti_loader *loader, const void *state, size_t n_
 
 /* ---- statistics ----------------------------------------------------------------------------- */
 
+struct learned {
+    const struct sti_fetcher *fetcher;
+    struct sti_cost_curve ssd;
+    struct sti_cost_curve origin;
+};
+
+static void
+learned_on_loop(void *context)
+{
+    struct learned *learned = context;
+
+    learned->ssd = sti_fetcher_cost(learned->fetcher, STK_TIER_SSD);
+    learned->origin = sti_fetcher_cost(learned->fetcher, STK_TIER_ORIGIN);
+}
+
+static stk_cost
+cost_of(const struct sti_cost_curve *curve)
+{
+    if (curve->n_points == 0)
+        return (stk_cost){0};
+    const struct sti_cost_point *point = &curve->points[curve->n_points - 1];
+    return (stk_cost){
+        .depth = point->depth, .latency_s = point->latency_s, .bytes_per_s = point->bytes_per_s};
+}
+
+void
+sti_loader_costs(struct sti_loader *loader, stk_costs *costs)
+{
+    struct learned learned = {.fetcher = loader->fetcher};
+    struct sti_cost_curve ram = sti_engine_cost(loader->engine, STK_TIER_RAM);
+    struct sti_cost_curve ssd = sti_engine_cost(loader->engine, STK_TIER_SSD);
+
+    sti_loop_call(sti_engine_loop(loader->engine), learned_on_loop, &learned);
+    memset(costs->tiers, 0, sizeof(costs->tiers));
+    costs->tiers[STK_TIER_RAM] = cost_of(&ram);
+    costs->tiers[STK_TIER_SSD] = cost_of(learned.ssd.n_points > 0 ? &learned.ssd : &ssd);
+    costs->tiers[STK_TIER_ORIGIN] = cost_of(&learned.origin);
+}
+
 static void
 fill_stats(stk_loader_stats *out, const struct sti_stats *in)
 {
@@ -418,9 +507,13 @@ sti_loader_stats(struct sti_loader *loader, uint64_t epoch, stk_loader_stats *st
     else
         fill_stats(stats, from);
     stats->capacity_bytes = sti_fetcher_capacity_bytes(loader->fetcher);
-    stats->resident_bytes = staging->resident_bytes;
+    stats->resident_bytes = staging->usage.resident_bytes;
     stats->replaced = staging->n_replaced;
-    stats->allocations = staging->n_outside;
+    stats->allocations = staging->usage.n_outside;
+    stats->ssd_bytes = staging->usage.ssd.used_bytes;
+    stats->ssd_written_bytes = staging->usage.ssd.written_bytes;
+    stats->ssd_refused = staging->usage.ssd.n_refused;
+    stats->ssd_dropped = staging->usage.ssd.n_dropped;
     sti_mutex_unlock(&staging->lock);
     return rc;
 }

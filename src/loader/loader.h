@@ -6,7 +6,7 @@
 #ifndef STI_LOADER_LOADER_H
 #define STI_LOADER_LOADER_H
 
-#include <stoker/loader.h>
+#include <stoker/cost.h>
 
 #include "engine/engine.h"
 #include "format/dataset.h"
@@ -44,6 +44,10 @@ sti_loader_restore_state(struct sti_loader *loader, const void *state, size_t n_
 int
 sti_loader_replacements(struct sti_loader *loader, stk_replacement *out, uint32_t capacity,
                         uint64_t *ret_total);
+void
+sti_loader_costs(struct sti_loader *loader, stk_costs *costs);
+int
+sti_loader_last_warning(struct sti_loader *loader, stk_error *err);
 int
 sti_loader_last_error(const struct sti_loader *loader, stk_error *err);
 

@@ -260,6 +260,26 @@ resolve_ram(struct sti_resolved *resolved, const struct sti_plan_opts *asked, st
     return 0;
 }
 
+/* The SSD tier has a table by sample. */
+static int
+resolve_ssd(struct sti_resolved *resolved, const struct sti_plan_opts *asked, stk_error *err)
+{
+    uint64_t ssd_bytes = asked->opts->ssd_bytes;
+
+    if (resolved->fetcher.policy == STK_POLICY_NONE)
+        return 0;
+    if (sti_dataset_count(asked->dataset) > STI_CATALOG_TABLE_MAX) {
+        if (ssd_bytes == 0)
+            return 0;
+        return sti_error_set(err, STK_E_INFEASIBLE,
+                             "ssd_bytes: an SSD tier needs at most %" PRIu64 " samples",
+                             STI_CATALOG_TABLE_MAX);
+    }
+    resolved->ssd_bytes = ssd_bytes ? ssd_bytes : sti_dataset_bytes(asked->dataset);
+    resolved->ssd_least_bytes = ssd_bytes;
+    return 0;
+}
+
 int
 sti_loader_resolve(struct sti_resolved *ret_resolved, const struct sti_plan_opts *asked,
                    stk_error *err)
@@ -295,6 +315,8 @@ sti_loader_resolve(struct sti_resolved *ret_resolved, const struct sti_plan_opts
                              STI_CATALOG_TABLE_MAX);
     fetcher->held_epochs = held_epochs(fetcher, opts);
     rc = resolve_ram(&resolved, asked, err);
+    if (rc == 0)
+        rc = resolve_ssd(&resolved, asked, err);
     if (rc < 0)
         return rc;
     *ret_resolved = resolved;

@@ -21,6 +21,8 @@ struct sti_resolved {
     struct sti_fetcher_opts fetcher;
     uint32_t borrow_max;
     uint64_t ram_least_bytes; /* of which the engine must have at least so much */
+    uint64_t ssd_bytes;       /* what the data set can use of the SSD directories together */
+    uint64_t ssd_least_bytes;
 };
 
 /*

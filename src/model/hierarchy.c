@@ -37,28 +37,71 @@ sti_size_parse(uint64_t *ret_bytes, const char *text, uint64_t n_chars)
     return 0;
 }
 
+static int
+parse_ram(struct sti_hierarchy *hierarchy, const char *part, size_t n_chars, stk_error *err)
+{
+    if (hierarchy->ram_bytes > 0)
+        return sti_error_set(err, -EINVAL, "tiers: ram is named twice, again by '%.*s'",
+                             (int)n_chars, part);
+    if (sti_size_parse(&hierarchy->ram_bytes, part + 4, n_chars - 4) < 0 ||
+        hierarchy->ram_bytes == 0)
+        return sti_error_set(err, -EINVAL,
+                             "tiers: '%.*s' needs a size of at least 1, with K, M, G or T",
+                             (int)n_chars, part);
+    return 0;
+}
+
+static int
+parse_ssd(struct sti_hierarchy *hierarchy, const char *part, size_t n_chars, stk_error *err)
+{
+    const char *path = part + 4;
+    const char *colon = memrchr(path, ':', n_chars - 4);
+    struct sti_ssd_config *place = &hierarchy->ssds[hierarchy->n_ssds];
+
+    if (!colon || colon == path)
+        return sti_error_set(err, -EINVAL, "tiers: '%.*s' is not ssd:PATH:SIZE", (int)n_chars,
+                             part);
+    if (hierarchy->n_ssds == STI_SSDS_MAX)
+        return sti_error_set(err, -EINVAL, "tiers: more than %d ssd directories", STI_SSDS_MAX);
+    size_t n_path = (size_t)(colon - path);
+    if (n_path >= sizeof(place->path))
+        return sti_error_set(err, -EINVAL, "tiers: the path of an ssd has %zu characters", n_path);
+    if (sti_size_parse(&place->n_bytes, colon + 1, n_chars - 4 - n_path - 1) < 0 ||
+        place->n_bytes == 0)
+        return sti_error_set(err, -EINVAL,
+                             "tiers: '%.*s' needs a size of at least 1, with K, M, G or T",
+                             (int)n_chars, part);
+    memcpy(place->path, path, n_path);
+    place->path[n_path] = '\0';
+    for (uint32_t at = 0; at < hierarchy->n_ssds; at++)
+        if (strcmp(hierarchy->ssds[at].path, place->path) == 0)
+            return sti_error_set(err, -EINVAL, "tiers: ssd %s is named twice", place->path);
+    hierarchy->n_ssds++;
+    return 0;
+}
+
 int
 sti_hierarchy_parse(struct sti_hierarchy *ret_hierarchy, const char *text, stk_error *err)
 {
     struct sti_hierarchy hierarchy = {0};
     const char *at = text ? text : "";
+    int rc = 0;
 
-    for (;;) {
+    while (rc == 0) {
         at += strspn(at, " \t");
         size_t n_chars = strcspn(at, " \t");
         if (n_chars == 0)
             break;
-        if (strncmp(at, "ram:", 4) != 0)
-            return sti_error_set(err, -EINVAL, "tiers: '%.*s' is not ram:SIZE", (int)n_chars, at);
-        if (hierarchy.ram_bytes > 0)
-            return sti_error_set(err, -EINVAL, "tiers: ram is named twice in '%s'", text);
-        if (sti_size_parse(&hierarchy.ram_bytes, at + 4, n_chars - 4) < 0 ||
-            hierarchy.ram_bytes == 0)
-            return sti_error_set(err, -EINVAL,
-                                 "tiers: '%.*s' needs a size of at least 1, with K, M, G or T",
-                                 (int)n_chars, at);
+        if (n_chars >= 4 && strncmp(at, "ram:", 4) == 0)
+            rc = parse_ram(&hierarchy, at, n_chars, err);
+        else if (n_chars >= 4 && strncmp(at, "ssd:", 4) == 0)
+            rc = parse_ssd(&hierarchy, at, n_chars, err);
+        else
+            rc = sti_error_set(err, -EINVAL, "tiers: '%.*s' is not ram:SIZE or ssd:PATH:SIZE",
+                               (int)n_chars, at);
         at += n_chars;
     }
-    *ret_hierarchy = hierarchy;
-    return 0;
+    if (rc == 0)
+        *ret_hierarchy = hierarchy;
+    return rc;
 }

@@ -7,13 +7,26 @@
 
 #include <stoker/types.h>
 
+#define STI_SSDS_MAX 8
+#define STI_SSD_PATH_SIZE 256
+
+/* A directory that samples are cached in. */
+struct sti_ssd_config {
+    char path[STI_SSD_PATH_SIZE];
+    uint64_t n_bytes; /* capacity; at least 1 */
+};
+
 struct sti_hierarchy {
     uint64_t ram_bytes; /* 0: no RAM tier */
+    uint32_t n_ssds;
+    struct sti_ssd_config ssds[STI_SSDS_MAX];
 };
 
 /*
- * Parses "ram:32G": tiers separated by blanks, each a name and a capacity (suffixes K, M, G, T,
- * powers of 1024). NULL and "" give no tier. Errors: -EINVAL; err names the part.
+ * Parses "ram:32G ssd:/local/cache:200G": tiers separated by blanks, each a name, for ssd the
+ * path of a directory, and a capacity (suffixes K, M, G, T, powers of 1024). ram comes once at
+ * most, ssd up to STI_SSDS_MAX times, each path once. NULL and "" give no tier.
+ * Errors: -EINVAL; err names the part.
  */
 int
 sti_hierarchy_parse(struct sti_hierarchy *ret_hierarchy, const char *text, stk_error *err);

@@ -20,7 +20,7 @@ struct link {
 
 struct sti_evictor {
     uint64_t span;
-    struct sti_bitset positions;
+    struct sti_bitset positions[STI_CLASSES];
     struct sti_bitset unknown;
     struct link *links; /* by sample, lru only */
     uint32_t newest;
@@ -28,7 +28,8 @@ struct sti_evictor {
 };
 
 int
-sti_evictor_new(struct sti_evictor **ret_evictor, stk_policy policy, uint64_t n, uint64_t span)
+sti_evictor_new(struct sti_evictor **ret_evictor, stk_policy policy, uint64_t n, uint64_t span,
+                bool has_classes)
 {
     struct sti_evictor *evictor = sti_mem_new(1, sizeof(*evictor));
     int rc = 0;
@@ -39,7 +40,8 @@ sti_evictor_new(struct sti_evictor **ret_evictor, stk_policy policy, uint64_t n,
     evictor->newest = NOBODY;
     evictor->oldest = NOBODY;
     if (policy == STK_POLICY_NEXT_USE) {
-        rc = sti_bitset_init(&evictor->positions, evictor->span);
+        for (int at = has_classes ? 0 : STI_CLASS_WORTHY; rc == 0 && at < STI_CLASSES; at++)
+            rc = sti_bitset_init(&evictor->positions[at], evictor->span);
         if (rc == 0)
             rc = sti_bitset_init(&evictor->unknown, n);
     } else if (policy == STK_POLICY_LRU) {
@@ -59,22 +61,28 @@ sti_evictor_free(struct sti_evictor *evictor)
 {
     if (!evictor)
         return;
-    sti_bitset_fini(&evictor->positions);
+    for (int at = 0; at < STI_CLASSES; at++)
+        sti_bitset_fini(&evictor->positions[at]);
     sti_bitset_fini(&evictor->unknown);
     sti_mem_free(evictor->links);
     sti_mem_free(evictor);
 }
 
 void
-sti_evictor_add_position(struct sti_evictor *evictor, uint64_t position)
+sti_evictor_add_position(struct sti_evictor *evictor, uint64_t position, enum sti_class class)
 {
-    (void)sti_bitset_add(&evictor->positions, position % evictor->span); /* no two at one */
+    (void)sti_bitset_add(&evictor->positions[class], position % evictor->span); /* no two at one */
 }
 
 void
 sti_evictor_remove_position(struct sti_evictor *evictor, uint64_t position)
 {
-    (void)sti_bitset_remove(&evictor->positions, position % evictor->span); /* it is in */
+    uint64_t slot = position % evictor->span;
+
+    /* It is in one of them, most often the last. */
+    for (int at = STI_CLASS_WORTHY; at >= 0; at--)
+        if (evictor->positions[at].n_set > 0 && sti_bitset_remove(&evictor->positions[at], slot))
+            return;
 }
 
 void
@@ -118,21 +126,23 @@ sti_evictor_remove_recent(struct sti_evictor *evictor, uint64_t sample)
 }
 
 static enum sti_victim
-take_farthest(struct sti_evictor *evictor, uint64_t newest, uint64_t *ret_value)
+take_farthest(struct sti_evictor *evictor, enum sti_class class, uint64_t newest,
+              uint64_t *ret_value)
 {
+    struct sti_bitset *positions = &evictor->positions[class];
     uint64_t newest_slot = newest % evictor->span;
-    uint64_t slot = sti_bitset_previous(&evictor->positions, newest_slot);
+    uint64_t slot = sti_bitset_previous(positions, newest_slot);
     uint64_t back;
 
     if (slot != STI_BITSET_NONE) {
         back = newest_slot - slot;
     } else {
-        slot = sti_bitset_previous(&evictor->positions, evictor->span - 1);
+        slot = sti_bitset_previous(positions, evictor->span - 1);
         if (slot == STI_BITSET_NONE)
             return STI_VICTIM_NONE;
         back = newest_slot + evictor->span - slot;
     }
-    (void)sti_bitset_remove(&evictor->positions, slot); /* just found */
+    (void)sti_bitset_remove(positions, slot); /* just found */
     *ret_value = newest - back;
     return STI_VICTIM_POSITION;
 }
@@ -145,19 +155,23 @@ sti_evictor_take(struct sti_evictor *evictor, uint64_t newest, uint64_t *ret_val
         sti_evictor_remove_recent(evictor, *ret_value);
         return STI_VICTIM_SAMPLE;
     }
+    if (evictor->positions[STI_CLASS_STORED].n_set > 0)
+        return take_farthest(evictor, STI_CLASS_STORED, newest, ret_value);
     if (evictor->unknown.n_set > 0) {
         *ret_value = sti_bitset_next(&evictor->unknown, 0);
         (void)sti_bitset_remove(&evictor->unknown, *ret_value); /* just found */
         return STI_VICTIM_SAMPLE;
     }
-    if (evictor->positions.n_set > 0)
-        return take_farthest(evictor, newest, ret_value);
+    for (int at = STI_CLASS_LIGHT; at < STI_CLASSES; at++)
+        if (evictor->positions[at].n_set > 0)
+            return take_farthest(evictor, (enum sti_class)at, newest, ret_value);
     return STI_VICTIM_NONE;
 }
 
 void
 sti_evictor_clear_positions(struct sti_evictor *evictor)
 {
-    if (evictor->positions.n_set > 0)
-        sti_bitset_clear(&evictor->positions);
+    for (int at = 0; at < STI_CLASSES; at++)
+        if (evictor->positions[at].n_set > 0)
+            sti_bitset_clear(&evictor->positions[at]);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The order in which cached samples go when room is needed: an index over the samples that no
- * batch uses. By next use: a set of stream positions, whose largest member is the next use that
- * is farthest away, beside a set of samples whose next use is unknown. By recency: a list.
+ * batch uses. By next use: for each class a set of stream positions, whose largest member is the
+ * next use that is farthest away, beside a set of samples whose next use is unknown. By recency:
+ * a list.
  * Owned by the loop's thread.
  */
 #ifndef STI_TIER_EVICTOR_H
@@ -15,21 +16,31 @@
 
 struct sti_evictor;
 
+/* Samples kept by next use go class by class, those whose next use is unknown behind STORED. */
+enum sti_class {
+    STI_CLASS_STORED, /* the SSD has it, too */
+    STI_CLASS_LIGHT,  /* saves less origin time per byte than others that have no room */
+    STI_CLASS_WORTHY,
+    STI_CLASSES
+};
+
 /*
  * An empty index for a policy. n: samples of the data set. span: positions that next uses may
- * lie apart, all from one base on. For none and pin it holds nothing and costs nothing.
+ * lie apart, all from one base on. has_classes: whether any but WORTHY will be used. For none and
+ * pin it holds nothing and costs nothing.
  * Errors: -ENOMEM, -EINVAL. ret_evictor: returns owned.
  */
 int
-sti_evictor_new(struct sti_evictor **ret_evictor, stk_policy policy, uint64_t n, uint64_t span);
+sti_evictor_new(struct sti_evictor **ret_evictor, stk_policy policy, uint64_t n, uint64_t span,
+                bool has_classes);
 
 /* NULL is allowed. */
 void
 sti_evictor_free(struct sti_evictor *evictor);
 
-/* A sample enters by the position of its next use. */
+/* A sample enters by the position of its next use; it leaves whatever class it was. */
 void
-sti_evictor_add_position(struct sti_evictor *evictor, uint64_t position);
+sti_evictor_add_position(struct sti_evictor *evictor, uint64_t position, enum sti_class class);
 void
 sti_evictor_remove_position(struct sti_evictor *evictor, uint64_t position);
 

@@ -21,23 +21,20 @@
 
 #define PEEK_AHEAD 12
 #define MEMORY_RETRY_NS UINT64_C(10000000)
-#define RAW_LIMIT_BYTES (UINT64_C(32) << 20)
+
+static uint64_t
+smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t
+larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
 
 /* ---- one item ------------------------------------------------------------------------------ */
-
-/* The bytes of a sample in memory: a large one that begins within a block of its file lies behind
- * the part of that block that is not its own. */
-static const char *
-bytes_of(const struct sti_fetcher *fetcher, uint64_t sample, const struct sti_entry *entry)
-{
-    const char *block = sti_store_pointer(fetcher->store, entry->address);
-    struct sti_extent extent;
-
-    if (sti_dataset_length(fetcher->opts.dataset, sample) < STI_IN_PLACE_BYTES ||
-        sti_dataset_extent(fetcher->opts.dataset, sample, &extent) < 0)
-        return block;
-    return block + extent.offset % fetcher->origin.dio.block_bytes;
-}
 
 /* Points an item's fields into the bytes of its sample. */
 static void
@@ -59,7 +56,7 @@ void
 sti_fetcher_arrive(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
                    uint64_t sample, const struct sti_entry *entry)
 {
-    record->items[item] = bytes_of(fetcher, sample, entry);
+    record->items[item] = sti_store_pointer(fetcher->store, entry->address);
     if (record->field_items)
         put_fields(fetcher, record, item, sample);
     record->states[item] = STI_ITEM_PINNED;
@@ -73,8 +70,8 @@ static bool
 has_room(const struct sti_fetcher *fetcher, uint64_t n_bytes)
 {
     if (fetcher->opts.item_bytes == 0)
-        return fetcher->staged_bytes + n_bytes <= fetcher->staging_limit;
-    return fetcher->raw_bytes == 0 || fetcher->raw_bytes + n_bytes <= fetcher->raw_limit;
+        return fetcher->staged_bytes + n_bytes <= fetcher->staging_now;
+    return fetcher->raw_bytes == 0 || fetcher->raw_bytes + n_bytes <= fetcher->sizes.held_bytes;
 }
 
 static void
@@ -164,6 +161,13 @@ sti_fetcher_take(struct sti_fetcher *fetcher, struct sti_record *record, uint32_
     case STI_SAMPLE_ABSENT:
         break;
     }
+    struct sti_ssd_place place;
+    if (sti_ssd_find(fetcher->ssd, sample, &place)) {
+        if (!sti_fetcher_read_ssd(fetcher, record, item, sample, &place))
+            return false;
+        account_item(fetcher, record, item, sample, STK_TIER_SSD);
+        return true;
+    }
     rc = sti_dataset_extent(fetcher->opts.dataset, sample, &extent);
     if (rc < 0) {
         sti_fetcher_fail(fetcher, record, item, &(struct sti_bad){.sample = sample, .code = rc});
@@ -184,6 +188,11 @@ count_for_bound(struct sti_fetcher *fetcher, uint64_t epoch, uint64_t sample)
         sti_bound_epoch(&fetcher->bound);
         sti_bitset_clear(&fetcher->seen_in_epoch);
         fetcher->bound_epoch = epoch;
+    }
+    /* What was on the SSD before the run need not be read in its first epoch. */
+    if (fetcher->bound.epochs == 1 && sti_ssd_was_warm(fetcher->ssd, sample)) {
+        (void)sti_bitset_add(&fetcher->seen_in_run, sample); /* it counts no more */
+        return;
     }
     if (fetcher->seen_in_run.n == 0) { /* too many samples to mark: each comes once an epoch */
         sti_bound_sample(&fetcher->bound, sti_dataset_length(fetcher->opts.dataset, sample), true,
@@ -258,6 +267,9 @@ walk_batch(struct sti_fetcher *fetcher)
         if (fetcher->cut != STI_CUT_BATCH)
             return false;
         fetcher->record = open_record(fetcher, &cut);
+        fetcher->staging_now =
+            sti_sizes_staged(&fetcher->sizes, cut.epoch_step * fetcher->opts.batch_size,
+                             sti_horizon_epoch_length(fetcher->horizon));
     }
     struct sti_record *record = fetcher->record;
     while (record->n_taken < record->cut.count) {
@@ -382,6 +394,8 @@ obey(struct sti_fetcher *fetcher)
         (command == STI_COMMAND_STOP &&
          (fetcher->n_reading > 0 || sti_origin_is_busy(&fetcher->origin))))
         return true;
+    if (command == STI_COMMAND_STOP && !sti_ssd_finish(fetcher->ssd))
+        return true;
     if (command == STI_COMMAND_SEEK)
         seek(fetcher, epoch, idx);
     sti_staging_command_done(&fetcher->staging);
@@ -399,7 +413,7 @@ tell_arbiter(struct sti_fetcher *fetcher)
                     sti_staging_ready(&fetcher->staging) < fetcher->opts.n_records / 2;
 
     if (is_short && fetcher->opts.item_bytes == 0)
-        is_short = fetcher->staged_bytes < fetcher->staging_limit / 2;
+        is_short = fetcher->staged_bytes < fetcher->staging_now / 2;
     if (!fetcher->opts.budget || is_short == fetcher->is_short)
         return;
     fetcher->is_short = is_short;
@@ -423,8 +437,11 @@ sti_fetcher_step(void *context)
     bool has_more =
         sti_horizon_step(fetcher->horizon, fetcher->position, fetcher->returned_position);
     walk(fetcher);
-    sti_staging_set_usage(&fetcher->staging, sti_store_used_bytes(fetcher->store),
-                          sti_store_outside(fetcher->store));
+    struct sti_usage usage = {.resident_bytes = sti_store_used_bytes(fetcher->store),
+                              .n_outside = sti_store_outside(fetcher->store)};
+    if (fetcher->ssd)
+        usage.ssd = sti_ssd_counts(fetcher->ssd);
+    sti_staging_set_usage(&fetcher->staging, &usage);
     tell_arbiter(fetcher);
     if (has_more)
         return 0;
@@ -443,52 +460,21 @@ sti_fetcher_push(struct sti_fetcher *fetcher, const struct sti_list_part *part)
 
 /* ---- set-up --------------------------------------------------------------------------------- */
 
-static uint64_t
-larger(uint64_t a, uint64_t b)
+uint32_t
+sti_fetcher_align(const struct sti_fetcher *fetcher)
 {
-    return a > b ? a : b;
+    uint32_t align = sti_origin_align(&fetcher->origin);
+
+    return fetcher->opts.n_ssd_parts > 0 && align < STI_SSD_ALIGN_MAX ? STI_SSD_ALIGN_MAX : align;
 }
 
-static uint64_t
-smaller(uint64_t a, uint64_t b)
+uint64_t
+sti_fetcher_padding_bytes(const struct sti_fetcher *fetcher)
 {
-    return a < b ? a : b;
-}
+    uint64_t padding_bytes = sti_origin_padding_bytes(&fetcher->origin);
 
-/*
- * Sets how much may be held for batches and returns the payload that the store is made for.
- * Where not everything fits, at most half of the store is held: what is held cannot be chosen,
- * and with more of it next-use placement misses the bound (a simulation of 10,000 samples with
- * 1,200 cached and 1,000 of them held read 8 % more; up to a half, nothing).
- */
-static uint64_t
-size_store(struct sti_fetcher *fetcher)
-{
-    const struct sti_dataset *dataset = fetcher->opts.dataset;
-    uint64_t uniform_bytes = sti_dataset_uniform_bytes(dataset);
-    uint64_t max_bytes = sti_dataset_max_bytes(dataset);
-    bool is_raw = fetcher->opts.item_bytes == 0;
-    /* FIXED: between arrival and decoding, enough for the reads in flight, little beside the
-     * slots. */
-    uint64_t limit =
-        is_raw ? fetcher->opts.staging_bytes
-               : larger(smaller(fetcher->opts.staging_bytes / 2, RAW_LIMIT_BYTES), 2 * max_bytes);
-    uint64_t capacity_bytes =
-        smaller(fetcher->opts.ram_bytes + limit, sti_dataset_bytes(dataset) + UINT64_C(1));
-
-    if (uniform_bytes > 0) /* what is left over a whole sample holds nothing */
-        capacity_bytes -= capacity_bytes % uniform_bytes;
-    if (fetcher->opts.policy == STK_POLICY_NEXT_USE &&
-        capacity_bytes < sti_dataset_bytes(dataset)) {
-        uint64_t least = is_raw ? fetcher->opts.staging_least_bytes : 2 * max_bytes;
-
-        limit = smaller(limit, larger(capacity_bytes / 2, least));
-    }
-    if (is_raw)
-        fetcher->staging_limit = limit;
-    else
-        fetcher->raw_limit = limit;
-    return capacity_bytes;
+    return fetcher->opts.n_ssd_parts > 0 ? larger(padding_bytes, STI_SSD_PADDING_BYTES)
+                                         : padding_bytes;
 }
 
 static int
@@ -496,7 +482,8 @@ open_store(struct sti_fetcher *fetcher)
 {
     const struct sti_dataset *dataset = fetcher->opts.dataset;
     uint64_t n = sti_dataset_count(dataset);
-    uint64_t capacity_bytes = size_store(fetcher);
+    sti_sizes_of_store(&fetcher->sizes, &fetcher->opts);
+    uint64_t capacity_bytes = fetcher->sizes.store_bytes;
     uint64_t average_bytes = sti_dataset_bytes(dataset) / n;
     uint64_t samples_max = capacity_bytes / (average_bytes / 4 + 1) + 64;
     bool is_padded = sti_dataset_max_bytes(dataset) >= STI_IN_PLACE_BYTES;
@@ -504,8 +491,8 @@ open_store(struct sti_fetcher *fetcher)
         .capacity_bytes = capacity_bytes,
         .samples_max = smaller(samples_max, n),
         .uniform_bytes = sti_dataset_uniform_bytes(dataset),
-        .padding_bytes = is_padded ? sti_origin_padding_bytes(&fetcher->origin) : 0,
-        .align = sti_origin_align(&fetcher->origin),
+        .padding_bytes = is_padded ? sti_fetcher_padding_bytes(fetcher) : 0,
+        .align = sti_fetcher_align(fetcher),
         .pool = fetcher->opts.pool,
     };
     int rc = sti_store_new(&fetcher->store, &opts);
@@ -552,7 +539,8 @@ open_rest(struct sti_fetcher *fetcher)
     }
     if (rc == 0)
         rc = sti_evictor_new(&fetcher->evictor, fetcher->opts.policy, n,
-                             sti_horizon_span(fetcher->horizon));
+                             sti_horizon_span(fetcher->horizon),
+                             fetcher->ssd || fetcher->sizes.worthy_bytes != UINT64_MAX);
     return rc;
 }
 
@@ -591,6 +579,8 @@ open_parts(struct sti_fetcher *fetcher, stk_error *err)
     if (rc < 0)
         goto err_staging;
     rc = open_store(fetcher);
+    if (rc == 0)
+        rc = sti_fetcher_open_ssd(fetcher);
     if (rc < 0)
         goto err_memory;
     rc = open_horizon(fetcher, err);
@@ -625,7 +615,7 @@ sti_fetcher_new(struct sti_fetcher **ret_fetcher, const struct sti_fetcher_opts 
     int rc = open_parts(fetcher, err);
     if (rc < 0)
         return rc;
-    sti_bound_init(&fetcher->bound, sti_store_capacity_bytes(fetcher->store));
+    sti_bound_init(&fetcher->bound, sti_fetcher_capacity_bytes(fetcher));
     *ret_fetcher = fetcher;
     return 0;
 }
@@ -642,6 +632,7 @@ sti_fetcher_free(struct sti_fetcher *fetcher)
     sti_horizon_free(fetcher->horizon);
     sti_catalog_free(fetcher->catalog);
     sti_store_free(fetcher->store);
+    sti_ssd_close(fetcher->ssd);
     sti_origin_close(&fetcher->origin);
     sti_fetcher_decode_fini(fetcher);
     sti_staging_fini(&fetcher->staging);
@@ -657,7 +648,22 @@ sti_fetcher_staging(struct sti_fetcher *fetcher)
 uint64_t
 sti_fetcher_capacity_bytes(const struct sti_fetcher *fetcher)
 {
-    return sti_store_capacity_bytes(fetcher->store);
+    uint64_t capacity_bytes = sti_store_capacity_bytes(fetcher->store);
+
+    return fetcher->ssd ? capacity_bytes + sti_ssd_capacity_bytes(fetcher->ssd) : capacity_bytes;
+}
+
+struct sti_cost_curve
+sti_fetcher_cost(const struct sti_fetcher *fetcher, stk_tier tier)
+{
+    struct sti_cost_curve curve = {0};
+    struct sti_cost_point point;
+    const struct sti_cost_learner *learner =
+        tier == STK_TIER_SSD ? &fetcher->ssd_cost : &fetcher->origin_cost;
+
+    if (sti_cost_learner_point(learner, &point) == 0)
+        sti_cost_curve_add(&curve, &point);
+    return curve;
 }
 
 uint64_t

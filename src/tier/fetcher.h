@@ -16,6 +16,8 @@
 #include "format/dataset.h"
 #include "io/aio.h"
 #include "order/order.h"
+#include "policy/cost_curve.h"
+#include "tier/ssd.h"
 
 struct sti_fetcher;
 struct sti_list_part;
@@ -38,6 +40,8 @@ struct sti_fetcher_opts {
     bool must_replace; /* STK_BAD_REPLACE */
     uint32_t retries;
     uint64_t ram_bytes;
+    struct sti_ssd_part ssd_parts[STI_SSDS_MAX]; /* in the order of the engine's */
+    uint32_t n_ssd_parts;
     uint64_t staging_bytes;
     uint64_t staging_least_bytes; /* two of the largest batches, or borrow_max */
     uint32_t n_records;           /* batches staged or borrowed at a time */
@@ -73,6 +77,11 @@ sti_fetcher_staging(struct sti_fetcher *fetcher);
 /* The capacity that the bound is made with: bytes that can hold samples between epochs. */
 uint64_t
 sti_fetcher_capacity_bytes(const struct sti_fetcher *fetcher);
+
+/* What was learned of the origin and the SSDs, on the loop's thread; without points where too
+ * little was read. */
+struct sti_cost_curve
+sti_fetcher_cost(const struct sti_fetcher *fetcher, stk_tier tier);
 
 /* Batches of an epoch; 0 for a list. */
 uint64_t

@@ -9,12 +9,15 @@
 
 #include "base/bitset.h"
 #include "policy/bound.h"
+#include "policy/cost_curve.h"
 #include "tier/catalog.h"
 #include "tier/evictor.h"
 #include "tier/fetcher.h"
 #include "tier/horizon.h"
 #include "tier/origin.h"
 #include "tier/staging.h"
+#include "tier/sizes.h"
+#include "tier/ssd.h"
 #include "tier/store.h"
 
 /* Samples from this size on are read in place, smaller ones through a bounce buffer and a copy:
@@ -38,9 +41,11 @@ struct sti_piece {
     uint64_t address; /* in the store */
     uint64_t offset;  /* in the file */
     uint64_t length;
+    struct sti_ssd_slot slot; /* room in the SSD tier, to be filled */
 };
 
-/* A read under way: one sample, or several that lie one behind the other in one file. */
+/* A read under way: one sample, or several that lie one behind the other in one file. From the
+ * SSD tier always one; if it fails there, the read goes on as one from the origin. */
 struct sti_read {
     struct sti_aio_op op;
     struct sti_fetcher *fetcher;
@@ -52,6 +57,11 @@ struct sti_read {
     uint32_t n_tries;
     bool is_in_place;
     bool is_split; /* it failed as a whole: its pieces are read one by one */
+    uint64_t began_ns;
+    bool is_ssd;    /* place and verdict are meant */
+    bool is_filled; /* the slots of its pieces are, by the pool */
+    struct sti_ssd_place place;
+    int verdict;
     struct sti_piece pieces[STI_READ_PIECES];
     struct sti_read *next;
 };
@@ -67,6 +77,8 @@ struct sti_fetcher {
     struct sti_catalog *catalog;
     struct sti_evictor *evictor;
     struct sti_store *store;
+    struct sti_ssd *ssd; /* or NULL */
+    struct sti_sizes sizes;
     struct sti_origin origin;
     struct sti_bound bound;
     struct sti_bitset seen_in_epoch;
@@ -77,11 +89,10 @@ struct sti_fetcher {
     struct sti_record *record; /* being filled, or NULL */
     enum sti_cut cut;          /* what the walk met last */
     uint64_t returned_position;
-    uint64_t staged_bytes;  /* RAW: of all records not free */
-    uint64_t staging_limit; /* RAW */
-    uint64_t raw_bytes;     /* FIXED: of samples held for decoding */
-    uint64_t raw_limit;     /* FIXED */
-    uint64_t pinned_bytes;  /* kept for good */
+    uint64_t staged_bytes; /* RAW: of all records not free */
+    uint64_t staging_now;  /* RAW: what may be now; see policy/lookahead */
+    uint64_t raw_bytes;    /* FIXED: of samples held for decoding */
+    uint64_t pinned_bytes; /* kept for good */
     bool is_stopped;
 
     struct sti_read *reads;
@@ -92,6 +103,8 @@ struct sti_fetcher {
     uint32_t group; /* samples read together as neighbours in the file; 1: none */
     uint32_t n_reading;
     bool is_short; /* as the device's arbiter was told */
+    struct sti_cost_learner origin_cost;
+    struct sti_cost_learner ssd_cost;
 
     struct sti_waiter *waiters;
     uint32_t n_waiters;
@@ -146,6 +159,20 @@ sti_fetcher_renew_positions(struct sti_fetcher *fetcher);
 uint64_t
 sti_fetcher_next_use(struct sti_fetcher *fetcher, uint64_t position);
 
+/* Whether a sample is read in place: its block in the store has padding. */
+static inline bool
+sti_fetcher_is_in_place(const struct sti_fetcher *fetcher, uint64_t sample)
+{
+    return sti_dataset_length(fetcher->opts.dataset, sample) >= STI_IN_PLACE_BYTES;
+}
+
+/* What the store's and the bounce buffers' memory is aligned to, and what a covering read can
+ * have beyond its sample, whatever tier it comes from. */
+uint32_t
+sti_fetcher_align(const struct sti_fetcher *fetcher);
+uint64_t
+sti_fetcher_padding_bytes(const struct sti_fetcher *fetcher);
+
 /* ---- reads.c ---- */
 
 int
@@ -153,10 +180,41 @@ sti_fetcher_reads_init(struct sti_fetcher *fetcher);
 void
 sti_fetcher_reads_fini(struct sti_fetcher *fetcher);
 
-/* Starts to read an absent sample for an item; false if it has to wait. */
+/* Starts to read an absent sample for an item from the origin; false if it has to wait. */
 bool
 sti_fetcher_read(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
                  uint64_t sample, const struct sti_extent *extent);
+
+/* The pieces that reads_ssd.c works with: a read of its own; NULL without a free one. */
+struct sti_read *
+sti_fetcher_new_read(struct sti_fetcher *fetcher, uint64_t n_bytes);
+void
+sti_fetcher_give_back_read(struct sti_fetcher *fetcher, struct sti_read *read);
+
+/* Begins to read an absent sample as the next piece of a read, from offset of its file on; NULL
+ * when memory is short. */
+struct sti_entry *
+sti_fetcher_add_piece(struct sti_fetcher *fetcher, struct sti_read *read, uint64_t sample,
+                      const struct sti_extent *extent);
+
+/* Makes a read of one piece one from the origin and submits it. */
+void
+sti_fetcher_read_again(struct sti_fetcher *fetcher, struct sti_read *read);
+
+/* The read's pieces are in memory, or (code not 0) cannot be had. */
+void
+sti_fetcher_conclude_read(struct sti_fetcher *fetcher, struct sti_read *read, int code);
+
+/* ---- reads_ssd.c ---- */
+
+/* The same as sti_fetcher_read() for a sample that the SSD tier has. */
+bool
+sti_fetcher_read_ssd(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
+                     uint64_t sample, const struct sti_ssd_place *place);
+
+/* Opens the tier, and chooses the sizes that it and the store are for. */
+int
+sti_fetcher_open_ssd(struct sti_fetcher *fetcher);
 
 /* Submits the read that was kept open for neighbours. */
 void

@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "tier/fetcher_internal.h"
 
 #define WAITERS_MIN 4096u
@@ -22,6 +23,8 @@
 /* Read over rather than around: headers between the members of an archive. */
 #define GAP_BYTES 4096u
 #define BOUNCE_BUDGET_BYTES (UINT64_C(32) << 20)
+/* Less than this is copied for the SSD by the loop: a hand-over would cost more. */
+#define FILL_AT_ONCE_BYTES (UINT64_C(16) << 10)
 
 /* How many neighbours are read together: all must be wanted and there must be room for all. */
 static uint32_t
@@ -47,8 +50,8 @@ int
 sti_fetcher_reads_init(struct sti_fetcher *fetcher)
 {
     uint32_t n = fetcher->opts.queue_depth;
-    uint64_t align = sti_origin_align(&fetcher->origin);
-    uint64_t least = STI_IN_PLACE_BYTES + sti_origin_padding_bytes(&fetcher->origin);
+    uint64_t align = sti_fetcher_align(fetcher);
+    uint64_t least = STI_IN_PLACE_BYTES + sti_fetcher_padding_bytes(fetcher);
     uint64_t bounce_bytes = BOUNCE_BUDGET_BYTES / n;
 
     if (bounce_bytes > 4 * STI_IN_PLACE_BYTES)
@@ -140,7 +143,16 @@ sti_fetcher_drop_waiters(struct sti_fetcher *fetcher)
 static void
 submit(struct sti_fetcher *fetcher, struct sti_read *read)
 {
+    read->began_ns = sti_clock_ns();
+    sti_cost_learner_begin(&fetcher->origin_cost, read->began_ns);
     sti_aio_submit(fetcher->opts.aio, &read->op);
+}
+
+/* Where the bytes of a piece are, when the read is done. */
+static const char *
+piece_bytes(const struct sti_read *read, const struct sti_piece *piece)
+{
+    return (const char *)read->op.bytes + (piece->offset - read->range.offset);
 }
 
 static void
@@ -150,12 +162,18 @@ finish_piece(struct sti_fetcher *fetcher, const struct sti_read *read, uint32_t 
     struct sti_entry *entry = sti_catalog_find(fetcher->catalog, piece->sample);
     uint32_t waiter = entry->key;
 
+    if (piece->slot.segment != STI_SSD_NO_SLOT) {
+        if (!read->is_filled)
+            sti_ssd_fill(fetcher->ssd, piece->slot, piece_bytes(read, piece));
+        sti_ssd_settle(fetcher->ssd, piece->slot, true);
+    }
     if (read->is_in_place) {
         /* The sample begins behind the skew; its block is as long as that and itself. */
         sti_store_trim(fetcher->store, piece->address, read->range.skew + piece->length);
+        entry->address = piece->address + read->range.skew;
     } else {
-        memcpy(sti_store_pointer(fetcher->store, piece->address),
-               (const char *)read->op.bytes + (piece->offset - read->range.offset), piece->length);
+        memcpy(sti_store_pointer(fetcher->store, piece->address), piece_bytes(read, piece),
+               piece->length);
     }
     entry->state = STI_SAMPLE_PRESENT;
     if (entry->pins == 0) /* nobody wants it any more: a seek */
@@ -176,7 +194,10 @@ lose_piece(struct sti_fetcher *fetcher, const struct sti_piece *piece, int code)
     struct sti_bad bad = {.sample = piece->sample, .code = code};
     uint32_t waiter = entry->key;
 
-    sti_store_put(fetcher->store, piece->address, piece->length);
+    if (piece->slot.segment != STI_SSD_NO_SLOT)
+        sti_ssd_settle(fetcher->ssd, piece->slot, false);
+    sti_store_put(fetcher->store, piece->address, piece->length,
+                  piece->length >= STI_IN_PLACE_BYTES);
     entry->pins = 0;
     /* Replaced for good, so that every epoch replaces alike; else tried again when it comes. */
     entry->state = fetcher->opts.must_replace ? STI_SAMPLE_BAD : STI_SAMPLE_ABSENT;
@@ -196,6 +217,32 @@ lose_piece(struct sti_fetcher *fetcher, const struct sti_piece *piece, int code)
 static void
 on_done(struct sti_aio_op *op);
 
+/* On the pool, with the read's result: copies what the SSD tier takes of it. */
+static void
+fill_slots(struct sti_aio_op *op)
+{
+    struct sti_read *read = op->context;
+    struct sti_fetcher *fetcher = read->fetcher;
+
+    if (sti_origin_check(&read->extent, &read->range, op->result) != 0)
+        return;
+    for (uint32_t at = 0; at < read->n_pieces; at++)
+        if (read->pieces[at].slot.segment != STI_SSD_NO_SLOT)
+            sti_ssd_fill(fetcher->ssd, read->pieces[at].slot, piece_bytes(read, &read->pieces[at]));
+    read->is_filled = true;
+}
+
+static bool
+is_filled_by_pool(const struct sti_read *read)
+{
+    uint64_t n_bytes = 0;
+
+    for (uint32_t at = 0; at < read->n_pieces; at++)
+        if (read->pieces[at].slot.segment != STI_SSD_NO_SLOT)
+            n_bytes += read->pieces[at].length;
+    return n_bytes > FILL_AT_ONCE_BYTES;
+}
+
 /* Prepares the read of one piece, or of all when they are one stretch. */
 static void
 prepare(struct sti_fetcher *fetcher, struct sti_read *read)
@@ -213,12 +260,17 @@ prepare(struct sti_fetcher *fetcher, struct sti_read *read)
         sti_origin_prepare(&fetcher->origin, &read->extent, &read->range, bytes, &read->op);
     read->op.done = on_done;
     read->op.context = read;
+    if (!read->is_split && is_filled_by_pool(read)) {
+        read->op.work = fill_slots;
+        read->op.work_lane = STI_LANE_NORMAL;
+    }
+    read->is_filled = false;
     read->n_tries = 0;
 }
 
 /* The read has given all it can: its first piece, or all of them, with the same code. */
-static void
-conclude(struct sti_fetcher *fetcher, struct sti_read *read, int code)
+void
+sti_fetcher_conclude_read(struct sti_fetcher *fetcher, struct sti_read *read, int code)
 {
     uint32_t n = read->is_split ? 1 : read->n_pieces;
 
@@ -249,6 +301,8 @@ on_done(struct sti_aio_op *op)
     struct sti_fetcher *fetcher = read->fetcher;
     int code = sti_origin_check(&read->extent, &read->range, op->result);
 
+    sti_cost_learner_end(&fetcher->origin_cost, sti_clock_ns(), read->began_ns,
+                         op->result > 0 ? (uint64_t)op->result : 0);
     if (code == -EINVAL && op->open_flags != 0) {
         op->kind = STI_AIO_READ_FILE;
         op->open_flags = 0; /* this file lies where direct I/O does not work */
@@ -267,7 +321,23 @@ on_done(struct sti_aio_op *op)
         submit(fetcher, read);
         return;
     }
-    conclude(fetcher, read, code);
+    sti_fetcher_conclude_read(fetcher, read, code);
+}
+
+void
+sti_fetcher_read_again(struct sti_fetcher *fetcher, struct sti_read *read)
+{
+    struct sti_piece *piece = &read->pieces[0];
+    int rc = sti_dataset_extent(fetcher->opts.dataset, piece->sample, &read->extent);
+
+    read->is_ssd = false;
+    if (rc < 0) {
+        sti_fetcher_conclude_read(fetcher, read, rc);
+        return;
+    }
+    piece->offset = read->extent.offset;
+    prepare(fetcher, read);
+    submit(fetcher, read);
 }
 
 /* ---- start -------------------------------------------------------------------------------- */
@@ -303,13 +373,9 @@ can_join(const struct sti_fetcher *fetcher, const struct sti_extent *extent)
                fetcher->bounce_bytes;
 }
 
-/* A read that the sample may be a piece of: the growing one, or a new one. */
-static struct sti_read *
-find_read(struct sti_fetcher *fetcher, const struct sti_extent *extent)
+struct sti_read *
+sti_fetcher_new_read(struct sti_fetcher *fetcher, uint64_t n_bytes)
 {
-    if (can_join(fetcher, extent))
-        return fetcher->growing;
-    sti_fetcher_submit_growing(fetcher);
     struct sti_read *read = fetcher->free_reads;
     if (!read)
         return NULL;
@@ -317,13 +383,26 @@ find_read(struct sti_fetcher *fetcher, const struct sti_extent *extent)
     fetcher->n_reading++;
     read->n_pieces = 0;
     read->is_split = false;
-    read->is_in_place = extent->length >= STI_IN_PLACE_BYTES;
-    read->extent = *extent;
+    read->is_ssd = false;
+    read->is_in_place = n_bytes >= STI_IN_PLACE_BYTES;
     return read;
 }
 
-static void
-give_back_read(struct sti_fetcher *fetcher, struct sti_read *read)
+/* A read that the sample may be a piece of: the growing one, or a new one. */
+static struct sti_read *
+find_read(struct sti_fetcher *fetcher, const struct sti_extent *extent)
+{
+    if (can_join(fetcher, extent))
+        return fetcher->growing;
+    sti_fetcher_submit_growing(fetcher);
+    struct sti_read *read = sti_fetcher_new_read(fetcher, extent->length);
+    if (read)
+        read->extent = *extent;
+    return read;
+}
+
+void
+sti_fetcher_give_back_read(struct sti_fetcher *fetcher, struct sti_read *read)
 {
     if (read->n_pieces > 0)
         return;
@@ -332,10 +411,9 @@ give_back_read(struct sti_fetcher *fetcher, struct sti_read *read)
     fetcher->n_reading--;
 }
 
-/* Begins to read an absent sample as the next piece of a read; NULL when something is short. */
-static struct sti_entry *
-add_piece(struct sti_fetcher *fetcher, struct sti_read *read, uint64_t sample,
-          const struct sti_extent *extent)
+struct sti_entry *
+sti_fetcher_add_piece(struct sti_fetcher *fetcher, struct sti_read *read, uint64_t sample,
+                      const struct sti_extent *extent)
 {
     uint64_t address = sti_fetcher_make_room(fetcher, extent->length, read->is_in_place);
 
@@ -343,11 +421,17 @@ add_piece(struct sti_fetcher *fetcher, struct sti_read *read, uint64_t sample,
         return NULL;
     struct sti_entry *entry = sti_catalog_need(fetcher->catalog, sample);
     if (!entry) {
-        sti_store_put(fetcher->store, address, extent->length);
+        sti_store_put(fetcher->store, address, extent->length, read->is_in_place);
         return NULL;
     }
-    read->pieces[read->n_pieces++] = (struct sti_piece){
-        .sample = sample, .address = address, .offset = extent->offset, .length = extent->length};
+    struct sti_ssd_slot slot = {.segment = STI_SSD_NO_SLOT};
+    if (!read->is_ssd)
+        slot = sti_ssd_reserve(fetcher->ssd, sample, extent->length);
+    read->pieces[read->n_pieces++] = (struct sti_piece){.sample = sample,
+                                                        .address = address,
+                                                        .offset = extent->offset,
+                                                        .length = extent->length,
+                                                        .slot = slot};
     entry->address = address;
     entry->state = STI_SAMPLE_READING;
     entry->kept = STI_KEPT_NOT;
@@ -367,9 +451,9 @@ add_neighbours(struct sti_fetcher *fetcher, struct sti_read *read, uint64_t firs
         const struct sti_entry *entry = sti_catalog_find(fetcher->catalog, sample);
         struct sti_extent extent;
 
-        if ((entry && entry->state != STI_SAMPLE_ABSENT) ||
+        if ((entry && entry->state != STI_SAMPLE_ABSENT) || sti_ssd_has(fetcher->ssd, sample) ||
             sti_dataset_extent(fetcher->opts.dataset, sample, &extent) < 0 ||
-            !add_piece(fetcher, read, sample, &extent))
+            !sti_fetcher_add_piece(fetcher, read, sample, &extent))
             break;
         n_bytes += extent.length;
     }
@@ -387,7 +471,7 @@ first_neighbour(struct sti_fetcher *fetcher, uint64_t sample)
     while (at > first) {
         const struct sti_entry *entry = sti_catalog_find(fetcher->catalog, at - 1);
 
-        if (entry && entry->state != STI_SAMPLE_ABSENT)
+        if ((entry && entry->state != STI_SAMPLE_ABSENT) || sti_ssd_has(fetcher->ssd, at - 1))
             break;
         at--;
     }
@@ -398,25 +482,28 @@ bool
 sti_fetcher_read(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
                  uint64_t sample, const struct sti_extent *extent)
 {
-    struct sti_read *read = find_read(fetcher, extent);
+    uint64_t n_bytes = fetcher->group > 1 ? fetcher->bounce_bytes : extent->length;
 
+    if (!sti_ssd_is_ready(fetcher->ssd, fetcher->group, n_bytes))
+        return false;
+    struct sti_read *read = find_read(fetcher, extent);
     if (!read)
         return false;
     uint32_t waiter = sti_fetcher_new_waiter(fetcher, record, item);
     if (waiter == STI_NO_WAITER) {
-        give_back_read(fetcher, read);
+        sti_fetcher_give_back_read(fetcher, read);
         return false;
     }
     /* With room for everything, nothing below can be short of it. */
     if (fetcher->group > 1)
         record->origin_bytes +=
             add_neighbours(fetcher, read, first_neighbour(fetcher, sample), sample);
-    struct sti_entry *entry = add_piece(fetcher, read, sample, extent);
+    struct sti_entry *entry = sti_fetcher_add_piece(fetcher, read, sample, extent);
     if (!entry) {
         sti_fetcher_free_waiter(fetcher, waiter);
         if (read->n_pieces > 0)
             fetcher->growing = read; /* its pieces are wanted all the same */
-        give_back_read(fetcher, read);
+        sti_fetcher_give_back_read(fetcher, read);
         return false;
     }
     entry->pins = 1;

@@ -5,7 +5,9 @@
  *
  * Staged and cached samples share one store. So what is staged at an epoch's end is a cache hit
  * in the next one like anything else, and the whole of RAM part + staging counts as capacity:
- * with next-use placement the origin bytes then equal the bound.
+ * with next-use placement the origin bytes then equal the bound. What the SSD holds goes first
+ * from memory, so that together they hold as much as they can; behind it goes what saves the
+ * least origin time per byte, if not everything has room (policy/density).
  *
  * Invariant: an entry that is PRESENT with no pins is in exactly the index that `kept` names.
  */
@@ -50,8 +52,8 @@ static void
 drop(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entry *entry)
 {
     assert(entry->pins == 0 && entry->state == STI_SAMPLE_PRESENT);
-    sti_store_put(fetcher->store, entry->address,
-                  sti_dataset_length(fetcher->opts.dataset, sample));
+    sti_store_put(fetcher->store, entry->address, sti_dataset_length(fetcher->opts.dataset, sample),
+                  sti_fetcher_is_in_place(fetcher, sample));
     entry->kept = STI_KEPT_NOT;
     entry->state = STI_SAMPLE_ABSENT;
     sti_catalog_forget(fetcher->catalog, sample);
@@ -130,6 +132,14 @@ sti_fetcher_next_use(struct sti_fetcher *fetcher, uint64_t position)
     }
 }
 
+static enum sti_class
+class_of(const struct sti_fetcher *fetcher, uint64_t sample, uint64_t n_bytes)
+{
+    if (sti_ssd_has(fetcher->ssd, sample))
+        return STI_CLASS_STORED;
+    return n_bytes > fetcher->sizes.worthy_bytes ? STI_CLASS_LIGHT : STI_CLASS_WORTHY;
+}
+
 void
 sti_fetcher_settle(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entry *entry,
                    uint64_t next_use)
@@ -145,6 +155,10 @@ sti_fetcher_settle(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entr
         drop(fetcher, sample, entry);
         break;
     case STI_KEEP_PINNED:
+        if (sti_ssd_has(fetcher->ssd, sample)) { /* leave the room to one that has no other */
+            drop(fetcher, sample, entry);
+            break;
+        }
         entry->kept = STI_KEPT_PINNED;
         fetcher->pinned_bytes += n_bytes;
         break;
@@ -155,7 +169,7 @@ sti_fetcher_settle(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entr
     case STI_KEEP_BY_NEXT:
         entry->kept = STI_KEPT_ORDERED;
         entry->key = (uint32_t)next_use;
-        sti_evictor_add_position(fetcher->evictor, next_use);
+        sti_evictor_add_position(fetcher->evictor, next_use, class_of(fetcher, sample, n_bytes));
         break;
     case STI_KEEP_UNKNOWN:
         entry->kept = STI_KEPT_UNKNOWN;
@@ -193,7 +207,9 @@ sti_fetcher_on_next_use(void *context, uint64_t sample, uint64_t position)
     sti_evictor_remove_unknown(fetcher->evictor, sample);
     entry->kept = STI_KEPT_ORDERED;
     entry->key = (uint32_t)position;
-    sti_evictor_add_position(fetcher->evictor, position);
+    sti_evictor_add_position(
+        fetcher->evictor, position,
+        class_of(fetcher, sample, sti_dataset_length(fetcher->opts.dataset, sample)));
 }
 
 void

@@ -502,11 +502,18 @@ sti_staging_take_ready(struct sti_staging *staging)
 }
 
 void
-sti_staging_set_usage(struct sti_staging *staging, uint64_t resident_bytes, uint64_t n_outside)
+sti_staging_set_usage(struct sti_staging *staging, const struct sti_usage *usage)
 {
     sti_mutex_lock(&staging->lock);
-    staging->resident_bytes = resident_bytes;
-    staging->n_outside = n_outside;
+    staging->usage = *usage;
+    sti_mutex_unlock(&staging->lock);
+}
+
+void
+sti_staging_warn(struct sti_staging *staging, const stk_error *warning)
+{
+    sti_mutex_lock(&staging->lock);
+    staging->warning = *warning;
     sti_mutex_unlock(&staging->lock);
 }
 

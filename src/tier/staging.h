@@ -18,6 +18,7 @@
 #include "base/thread.h"
 #include "model/stats.h"
 #include "tier/horizon.h"
+#include "tier/ssd.h"
 
 #define STI_STATS_EPOCHS 64
 #define STI_LEDGER_MAX 4096
@@ -82,6 +83,13 @@ struct sti_record_list {
     uint32_t n;
 };
 
+/* What a loader holds. */
+struct sti_usage {
+    uint64_t resident_bytes;
+    uint64_t n_outside;
+    struct sti_ssd_counts ssd;
+};
+
 /* What the consumer asks of the loop besides batches. */
 enum sti_command { STI_COMMAND_NONE, STI_COMMAND_SEEK, STI_COMMAND_STOP };
 /* SEEK: drops what is staged and goes on at (epoch, idx). STOP: nothing is read any more. */
@@ -110,8 +118,8 @@ struct sti_staging {
     uint64_t seek_epoch STI_GUARDED_BY(&lock);
     uint64_t seek_idx STI_GUARDED_BY(&lock);
     uint64_t returned_position STI_GUARDED_BY(&lock); /* behind the last batch given out */
-    uint64_t resident_bytes STI_GUARDED_BY(&lock);
-    uint64_t n_outside STI_GUARDED_BY(&lock);
+    struct sti_usage usage STI_GUARDED_BY(&lock);
+    stk_error warning STI_GUARDED_BY(&lock); /* the last; code 0: none */
     struct sti_stats run STI_GUARDED_BY(&lock);
     struct sti_stats *epochs STI_GUARDED_BY(&lock); /* by epoch modulo STI_STATS_EPOCHS */
     stk_replacement *ledger STI_GUARDED_BY(&lock);
@@ -206,7 +214,11 @@ sti_staging_command_done(struct sti_staging *staging);
 
 /* What the statistics say beside the batches. */
 void
-sti_staging_set_usage(struct sti_staging *staging, uint64_t resident_bytes, uint64_t n_outside);
+sti_staging_set_usage(struct sti_staging *staging, const struct sti_usage *usage);
+
+/* Something is worse than it was asked for, and the run goes on. */
+void
+sti_staging_warn(struct sti_staging *staging, const stk_error *warning);
 
 /* Adds to the ledger of replaced samples. */
 void

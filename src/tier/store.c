@@ -7,7 +7,8 @@
  * taken in address order. A background job faults the arena in, a little ahead of the highest
  * address used so far: a read into memory that is not there yet would hold up the loop, and
  * memory that is never used should not cost anything. Addresses with the top bit set name a
- * small table of blocks outside the arena.
+ * small table of blocks outside the arena, the low bits a byte of it. Blocks with padding are
+ * aligned, so the start of one follows from the address of any byte of its first `align`.
  */
 #include "tier/store.h"
 
@@ -22,6 +23,7 @@
 
 #define OUTSIDE_BIT STI_STORE_BYTES_MAX
 #define OUTSIDE_MAX 1024
+#define OUTSIDE_SHIFT 17 /* above any skew: alignments are 65536 at most */
 #define TOUCH_STEP_BYTES (UINT64_C(8) << 20)
 #define TOUCH_AHEAD_BYTES (UINT64_C(32) << 20)
 
@@ -226,7 +228,7 @@ sti_store_get_outside(struct sti_store *store, uint64_t n_bytes, bool is_padded)
         store->n_outside++;
         store->n_outside_ever++;
         store->used_bytes += n_bytes;
-        return OUTSIDE_BIT | at;
+        return OUTSIDE_BIT | (uint64_t)at << OUTSIDE_SHIFT;
     }
     return STI_STORE_NONE;
 }
@@ -238,13 +240,21 @@ sti_store_trim(struct sti_store *store, uint64_t address, uint64_t used_bytes)
         sti_heap_shrink(store->heap, store->arena.base + address, used_bytes);
 }
 
+static uint32_t
+outside_at(uint64_t address)
+{
+    return (uint32_t)((address & ~OUTSIDE_BIT) >> OUTSIDE_SHIFT);
+}
+
 void
-sti_store_put(struct sti_store *store, uint64_t address, uint64_t n_bytes)
+sti_store_put(struct sti_store *store, uint64_t address, uint64_t n_bytes, bool is_padded)
 {
     assert(store->used_bytes >= n_bytes);
     store->used_bytes -= n_bytes;
+    if (is_padded && !(address & OUTSIDE_BIT))
+        address -= address % store->align;
     if (address & OUTSIDE_BIT) {
-        uint32_t at = (uint32_t)(address & ~OUTSIDE_BIT);
+        uint32_t at = outside_at(address);
 
         sti_mem_free(store->outside[at]);
         store->outside[at] = NULL;
@@ -261,7 +271,8 @@ char *
 sti_store_pointer(const struct sti_store *store, uint64_t address)
 {
     if (address & OUTSIDE_BIT)
-        return store->outside[address & ~OUTSIDE_BIT];
+        return store->outside[outside_at(address)] +
+               (address & ((UINT64_C(1) << OUTSIDE_SHIFT) - 1));
     return store->arena.base + address;
 }
 

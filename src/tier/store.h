@@ -57,11 +57,12 @@ sti_store_get_outside(struct sti_store *store, uint64_t n_bytes, bool is_padded)
 void
 sti_store_trim(struct sti_store *store, uint64_t address, uint64_t used_bytes);
 
-/* Gives a block back. n_bytes: as it was got. */
+/* Gives a block back. n_bytes, is_padded: as it was got. address: as it was got or, with padding,
+ * plus a skew of less than the alignment (bytes before the sample that are not its own). */
 void
-sti_store_put(struct sti_store *store, uint64_t address, uint64_t n_bytes);
+sti_store_put(struct sti_store *store, uint64_t address, uint64_t n_bytes, bool is_padded);
 
-/* Where a block lies. */
+/* Where a block lies, or the byte of it that an address plus a skew names. */
 char *
 sti_store_pointer(const struct sti_store *store, uint64_t address);
 

@@ -35,7 +35,7 @@ must_be_explained(int rc, const stk_error *err)
 static void
 try_tiers(const char *text)
 {
-    struct sti_hierarchy hierarchy, again;
+    static struct sti_hierarchy hierarchy, again; /* several KiB */
     stk_error err;
     int rc = sti_hierarchy_parse(&hierarchy, text, &err);
 
@@ -45,7 +45,12 @@ try_tiers(const char *text)
         return;
     }
     must(hierarchy.ram_bytes == again.ram_bytes);
-    must((hierarchy.ram_bytes == 0) == (text[strspn(text, " \t")] == '\0'));
+    must((hierarchy.ram_bytes == 0 && hierarchy.n_ssds == 0) ==
+         (text[strspn(text, " \t")] == '\0'));
+    must(hierarchy.n_ssds == again.n_ssds && hierarchy.n_ssds <= STI_SSDS_MAX);
+    for (uint32_t at = 0; at < hierarchy.n_ssds; at++)
+        must(hierarchy.ssds[at].n_bytes > 0 && hierarchy.ssds[at].path[0] != '\0' &&
+             strstr(text, hierarchy.ssds[at].path) != NULL);
 }
 
 /* A size is exactly its digits times its suffix, and is not read beyond its length. */

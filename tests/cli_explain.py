@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a run comes out as it was told: origin bytes within 1 %, stall within 5 points.
+
+    cli_explain.py STOKER
+
+Five set-ups over an emulated origin of 100 MB/s and 2 ms. Also the command lines of "stoker
+explain" and "stoker probe".
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+STOKER = sys.argv[1]
+SAMPLES = 4000
+RECORD = 5000
+SHAPE = "rbps=100M rlat=2ms"
+# Time is not the machine's own here: a bystander may take half of it.
+STALL_POINTS = 5 if os.environ.get("STOKER_TEST_LONG") else 15
+
+
+def run(*args, status=0):
+    done = subprocess.run([STOKER, *args], capture_output=True, text=True, check=False)
+    if done.returncode != status:
+        sys.exit(f"{args}: exit {done.returncode}: {done.stderr}")
+    return done
+
+
+def check(name, data, *args, tries=4):
+    done = run("bench", "load", data, "--format", "record", "--record-bytes", str(RECORD),
+               "--shape", SHAPE, "--batch", "128", "--json", "--quiet", "--explain", *args)
+    result = json.loads(done.stdout)
+    told = result["explained"]
+    bytes_off = abs(result["origin_bytes"] - told["origin_bytes"]) / result["origin_bytes"]
+    # The first epoch begins with an empty staging, which a job notices once.
+    stall = sum(e["stall_fraction"] * e["seconds"] for e in result["epochs"])
+    stall /= result["seconds"]
+    stall_off = 100 * abs(stall - told["stall_fraction"])
+    print(f"{name}: origin {result['origin_bytes']} bytes, told {told['origin_bytes']}, off by "
+          f"{bytes_off:.2%}; stall {stall:.1%}, told {told['stall_fraction']:.1%}")
+    if bytes_off > 0.01:
+        sys.exit(f"{name}: it was told otherwise: {json.dumps(told, indent=1)}")
+    if stall_off <= STALL_POINTS:
+        return
+    if tries == 0:
+        sys.exit(f"{name}: the stall was told otherwise: {json.dumps(told, indent=1)}")
+    for place, _, files in os.walk(os.path.join(os.path.dirname(data), "cache")):
+        for file in files:
+            os.unlink(os.path.join(place, file))
+    check(name, data, *args, tries=tries - 1)
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="stoker-explain-") as root:
+        data = os.path.join(root, "data.bin")
+        cache = os.path.join(root, "cache")
+        with open(data, "wb") as file:
+            file.write(os.urandom(SAMPLES * RECORD))
+        os.mkdir(cache)
+        run("index", data, "--format", "record", "--record-bytes", str(RECORD))
+        total = SAMPLES * RECORD
+        check("no tier", data, "--epochs", "2", "--staging-bytes", "4M", "--compute-us", "4000")
+        check("RAM holds all", data, "--epochs", "3", "--tier", f"ram:{total}", "--compute-us",
+              "8000", "--staging-bytes", "4M")
+        check("half in RAM", data, "--epochs", "4", "--tier", f"ram:{total // 2}",
+              "--staging-bytes", "4M", "--layout", "raw", "--compute-us", "4000")
+        check("RAM and SSD", data, "--epochs", "3", "--tier", f"ram:{total // 4}", "--tier",
+              f"ssd:{cache}:{total}", "--ssd-bytes", str(total * 3 // 4), "--staging-bytes", "4M",
+              "--compute-us", "6000")
+        cache = os.path.join(cache, "other")
+        os.mkdir(cache)
+        check("half in RAM and SSD", data, "--epochs", "4", "--tier", f"ram:{total // 4}",
+              "--tier", f"ssd:{cache}:{total // 4}", "--staging-bytes", "4M", "--layout", "raw",
+              "--compute-us", "4800")
+        text = run("explain", data, "--format", "record", "--record-bytes", str(RECORD),
+                   "--epochs", "90", "--world", "4", "--tier", "ram:4M", "--origin-rate", "100",
+                   "--compute-us", "1000").stdout
+        if "limit" not in text or "origin" not in text:
+            sys.exit(f"explain says {text}")
+        told = json.loads(run("explain", data, "--format", "record", "--record-bytes",
+                              str(RECORD), "--json").stdout)
+        if told["origin_bytes"] != told["bound_bytes"]:
+            sys.exit(f"without a tier everything comes from the origin: {told}")
+        points = json.loads(run("probe", root, "--json", "--point-ms", "10", "--file-bytes",
+                                "4M").stdout)["points"]
+        if len(points) != 12 or any(p["bytes_per_s"] <= 0 for p in points):
+            sys.exit(f"probe says {points}")
+        if sorted(os.listdir(root))[0].startswith(".stoker-probe"):
+            sys.exit("probe left its file")
+        run("probe", os.path.join(root, "nothing"), status=1)
+        run("probe", status=2)
+
+
+main()
