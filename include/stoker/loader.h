@@ -256,7 +256,7 @@ STK_API int
 stk_loader_replacements(stk_loader *loader, stk_replacement *out, uint32_t capacity,
                         uint64_t *ret_total);
 
-/* The last error that next returned, in words. Errors: -ENOENT none yet. */
+/* The last negative result of next, in words. Errors: -ENOENT none yet. */
 STK_API int
 stk_loader_last_error(stk_loader *loader, stk_error *err);
 
