@@ -197,6 +197,9 @@ open_read_only(const struct scratch *own)
     (void)snprintf(cache, sizeof(cache), "%s/cache/made", own->path);
     check_cached(own, NULL, true, false);
     check_cached(own, NULL, true, false);
+    /* A cache that cannot be made or is none is no reason not to open. */
+    check_cached(own, "/proc/stoker-cache", true, false);
+    check_cached(own, "/dev/null", true, false);
     check_cached(own, cache, true, true);
     check_cached(own, cache, false, true);
 }
