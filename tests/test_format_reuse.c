@@ -211,8 +211,8 @@ open_explicit(const struct scratch *own)
     stk_dataset_opts opts = {STK_DATASET_OPTS_INIT, .index_path = place};
 
     (void)snprintf(place, sizeof(place), "%s/mine", root);
-    open_bad(own, root, &opts, -EINVAL, "must contain");
-    (void)snprintf(place, sizeof(place), "%s/.stoker-index-mine", root);
+    open_bad(own, root, &opts, -EINVAL, "must end in");
+    (void)snprintf(place, sizeof(place), "%s/mine.stoker-index", root);
     open_bad(own, root, &opts, -EACCES, "cannot create the index");
 }
 

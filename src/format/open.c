@@ -234,7 +234,7 @@ note_home(struct sti_opening *opening, const char *place)
     if (home != STI_INDEX_NO_HOME && !sti_name_is_index(slash ? slash : place))
         return sti_error_set_path(opening->err, -EINVAL, place,
                                   "index_path lies inside the data set and would look like a "
-                                  "sample; its name must contain " STI_NAME_INDEX);
+                                  "sample; its name must end in " STI_NAME_INDEX);
     sti_index_put_home(opening->dataset->image.bytes, home, hash);
     return 0;
 }
