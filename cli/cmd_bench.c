@@ -68,7 +68,7 @@ const char cmd_bench_help[] =
     "                      recognised\n"
     "  --fields LIST       tar: fields to load, in order, as \"jpg json\"; default: all\n"
     "  --header-bytes N --record-bytes N                    record, window\n"
-    "  --token-bytes N --window-tokens N --stride-tokens N  window\n"
+    "  --token-bytes N --window N --stride N                window\n"
     "  --labels FILE       record, npy, idx\n"
     "  --extensions LIST   folders: accepted endings, separated by blanks; * for all\n"
     "  --index FILE        where the index is\n"
@@ -188,8 +188,8 @@ parse(struct bench_load_request *r, struct parsed *p, int argc, char **argv)
         {"header-bytes", CLI_SIZE, &r->data.opts.header_bytes, 0, 0, NULL, NULL},
         {"record-bytes", CLI_SIZE, &r->data.opts.record_bytes, 0, 0, NULL, NULL},
         {"token-bytes", CLI_U64, &p->token_bytes, 0, max, NULL, NULL},
-        {"window-tokens", CLI_U64, &r->data.opts.window_tokens, 0, 0, NULL, NULL},
-        {"stride-tokens", CLI_U64, &r->data.opts.stride_tokens, 0, 0, NULL, NULL},
+        {"window", CLI_U64, &r->data.opts.window_tokens, 1, 0, NULL, NULL},
+        {"stride", CLI_U64, &r->data.opts.stride_tokens, 1, 0, NULL, NULL},
         {"labels", CLI_TEXT, &r->data.opts.labels_path, 0, 0, NULL, NULL},
         {"extensions", CLI_TEXT, &r->data.opts.extensions, 0, 0, NULL, NULL},
         {"fields", CLI_TEXT, &r->data.opts.fields, 0, 0, NULL, NULL},

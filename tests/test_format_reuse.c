@@ -197,6 +197,9 @@ open_read_only(const struct scratch *own)
     (void)snprintf(cache, sizeof(cache), "%s/cache/made", own->path);
     check_cached(own, NULL, true, false);
     check_cached(own, NULL, true, false);
+    /* A cache that cannot be made or is none is no reason not to open. */
+    check_cached(own, "/proc/stoker-cache", true, false);
+    check_cached(own, "/dev/null", true, false);
     check_cached(own, cache, true, true);
     check_cached(own, cache, false, true);
 }
@@ -208,8 +211,8 @@ open_explicit(const struct scratch *own)
     stk_dataset_opts opts = {STK_DATASET_OPTS_INIT, .index_path = place};
 
     (void)snprintf(place, sizeof(place), "%s/mine", root);
-    open_bad(own, root, &opts, -EINVAL, "must contain");
-    (void)snprintf(place, sizeof(place), "%s/.stoker-index-mine", root);
+    open_bad(own, root, &opts, -EINVAL, "must end in");
+    (void)snprintf(place, sizeof(place), "%s/mine.stoker-index", root);
     open_bad(own, root, &opts, -EACCES, "cannot create the index");
 }
 

@@ -167,6 +167,10 @@ results_have_a_size_too(void **state)
     assert_int_equal(stk_loader_restore_state(loader, NULL, 0, NULL), -EINVAL);
     assert_int_equal(stk_loader_last_error(loader, NULL), -EINVAL);
     assert_int_equal(stk_loader_replacements(loader, NULL, 1, &total), -EINVAL);
+    assert_null(stk_engine_io_method(NULL));
+    assert_null(stk_dataset_class_name(NULL, 0));
+    assert_null(stk_dataset_field_name(NULL, 0));
+    assert_null(stk_dataset_sample_name(NULL, 0));
     assert_int_equal(stk_loader_replacements(loader, NULL, 0, NULL), -EINVAL);
     stk_loader_close(loader);
     stk_dataset_close(dataset);

@@ -72,7 +72,7 @@ stk_engine_open(stk_engine **ret_engine, const stk_engine_opts *opts, stk_error 
 STK_API void
 stk_engine_close(stk_engine *engine);
 
-/* The I/O method in use: "uring" or "sync". Returns a constant string. */
+/* The I/O method in use: "uring" or "sync". Returns a constant string, NULL for NULL. */
 STK_API const char *
 stk_engine_io_method(const stk_engine *engine);
 
@@ -222,17 +222,18 @@ typedef struct stk_dataset_info {
 STK_API int
 stk_dataset_get_info(const stk_dataset *dataset, stk_dataset_info *info);
 
-/* The name of a class. Returns borrowed until the data set is closed; NULL out of range. */
+/* The name of a class. Returns borrowed until the data set is closed; NULL out of range, as for a
+ * data set that is NULL. */
 STK_API const char *
 stk_dataset_class_name(const stk_dataset *dataset, uint32_t class_idx);
 
 /* The name of a field; "data" where a format has only one and gives it none. Returns borrowed
- * until the data set is closed; NULL out of range. */
+ * until the data set is closed; NULL likewise. */
 STK_API const char *
 stk_dataset_field_name(const stk_dataset *dataset, uint32_t field_idx);
 
 /* What a sample is called: TAR its key, folders the path in them, "" for other formats. Returns
- * borrowed until the data set is closed; NULL for no such sample. */
+ * borrowed until the data set is closed; NULL for no such sample or a NULL data set. */
 STK_API const char *
 stk_dataset_sample_name(const stk_dataset *dataset, uint64_t sample);
 

@@ -45,7 +45,9 @@ typedef enum stk_layout {
 typedef enum stk_bad_sample {
     STK_BAD_DEFAULT = 0, /* STK_BAD_FAIL */
     STK_BAD_FAIL = 1,    /* the batch that it is in fails with STK_E_SAMPLE */
-    STK_BAD_REPLACE = 2  /* the next good id modulo n takes its place and a ledger says so */
+    /* The next good id modulo n takes its place: batch.samples has that id, and a ledger says so.
+     * After 64 bad neighbours, or where no good one is left, the batch fails as by STK_BAD_FAIL. */
+    STK_BAD_REPLACE = 2
 } stk_bad_sample;
 
 /* A field of a stored sample. */
@@ -140,7 +142,7 @@ typedef struct stk_batch {
     uint64_t epoch_step; /* batches of this epoch before it */
     uint32_t count;      /* samples in it, batch_size but for the last of an epoch */
     uint32_t last_of_epoch;
-    const uint64_t *samples;  /* count ids */
+    const uint64_t *samples;  /* count ids; of a replaced sample, its substitute's */
     const int64_t *labels;    /* count labels, -1 without */
     void *data;               /* FIXED: count x item_bytes, writable; RAW: NULL */
     uint64_t item_bytes;      /* FIXED */
@@ -237,24 +239,24 @@ stk_loader_save_state(stk_loader *loader, void *state, size_t *ret_bytes);
 STK_API int
 stk_loader_restore_state(stk_loader *loader, const void *state, size_t n_bytes, stk_error *err);
 
-/* One sample that stands in for another. */
+/* One sample that stands in for another in one place of a batch. */
 typedef struct stk_replacement {
     uint64_t epoch;
-    uint64_t sample;
-    uint64_t replacement;
-    int32_t reason; /* negative code */
+    uint64_t sample;      /* by the order */
+    uint64_t replacement; /* the one that is there instead */
+    int32_t reason;       /* why sample is not: negative code, or the decode function's result */
     uint32_t reserved;
 } stk_replacement;
 
 /*
- * The ledger of replaced samples, oldest first. out: room for capacity. Returns how many were
+ * The ledger of replaced samples, oldest first, one line each time one is replaced. out: room for capacity. Returns how many were
  * written; ret_total counts all, also those beyond the 4,096 that are kept.
  */
 STK_API int
 stk_loader_replacements(stk_loader *loader, stk_replacement *out, uint32_t capacity,
                         uint64_t *ret_total);
 
-/* The last error that next returned, in words. Errors: -ENOENT none yet. */
+/* The last negative result of next, in words. Errors: -ENOENT none yet. */
 STK_API int
 stk_loader_last_error(stk_loader *loader, stk_error *err);
 
@@ -297,7 +299,7 @@ typedef struct stk_loader_stats {
     uint64_t bound_bytes;
     uint64_t capacity_bytes; /* RAM part + staging + SSD part that the bound is made with */
     uint64_t resident_bytes;
-    uint64_t replaced;
+    uint64_t replaced;          /* items that have a substitute, since open */
     uint64_t allocations;       /* staged outside the arena because it was fragmented */
     uint64_t ssd_bytes;         /* of samples on the SSDs now */
     uint64_t ssd_written_bytes; /* to them by this loader, headers and padding included */

@@ -105,5 +105,11 @@ sti_name_has_ending(const char *name, size_t name_bytes, const char *endings)
 bool
 sti_name_is_index(const char *name)
 {
-    return strstr(name, STI_NAME_INDEX) != NULL;
+    const size_t n_index = sizeof(STI_NAME_INDEX) - 1;
+    const size_t n = strlen(name);
+
+    if (n >= n_index && strcmp(name + n - n_index, STI_NAME_INDEX) == 0)
+        return true;
+    return strncmp(name, STI_NAME_INDEX ".", n_index + 1) == 0 && n > n_index + 4 &&
+           strcmp(name + n - 4, ".tmp") == 0;
 }

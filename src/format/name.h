@@ -12,7 +12,8 @@
 /* Every file is a sample. */
 #define STI_NAME_ANY "*"
 
-/* In the name of every index and of its temporary file; such a name is never a sample. */
+/* Ends the name of every index and begins that of a temporary, STI_NAME_INDEX ".*.tmp"; such a name
+ * is never a sample. */
 #define STI_NAME_INDEX ".stoker-index"
 
 /*

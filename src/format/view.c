@@ -236,13 +236,13 @@ check_subset(const struct sti_dataset *child, const uint64_t *ids, uint64_t firs
 
     if (sti_dataset_draws(child))
         return sti_error_set(err, -EINVAL, "a mix has no subset; make a mix of subsets");
-    if (n == 0 || n > STI_DATASET_SAMPLES_MAX)
+    if (n == 0 || (ids && n > STI_DATASET_SAMPLES_MAX))
         return sti_error_set(err, -EINVAL, "a subset of %" PRIu64 " samples; 1 .. 2^48 is allowed",
                              n);
     if (!ids && (first >= count || n > count - first))
         return sti_error_set(err, -ERANGE,
-                             "samples %" PRIu64 " to %" PRIu64 " of a data set of %" PRIu64, first,
-                             first + n - 1, count);
+                             "%" PRIu64 " samples from %" PRIu64 " on of a data set of %" PRIu64, n,
+                             first, count);
     for (uint64_t at = 0; ids && at < n; at++)
         if (ids[at] >= count)
             return sti_error_set_sample(err, -ERANGE, ids[at], NULL,

@@ -74,7 +74,7 @@ try_read(int fd)
 int
 sti_dio_probe(int dir_fd, const char *path, struct sti_dio *ret_dio)
 {
-    int fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+    int fd = openat(dir_fd, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_DIRECT);
 
     if (fd < 0 && errno == EINVAL) {
         *ret_dio = sti_dio_buffered();

@@ -280,7 +280,7 @@ static int32_t
 open_path(struct sti_fault_fs *fs, const struct sti_aio_op *op)
 {
     const uint32_t known = O_ACCMODE | O_CREAT | O_EXCL | O_TRUNC | O_DIRECTORY | O_DIRECT |
-                           O_CLOEXEC | O_NOFOLLOW | O_NOATIME | O_PATH | O_LARGEFILE;
+                           O_CLOEXEC | O_NOFOLLOW | O_NOATIME | O_PATH | O_LARGEFILE | O_NONBLOCK;
     bool is_writing = (op->open_flags & O_ACCMODE) != O_RDONLY;
     struct sti_fault_place place;
     int rc = sti_fault_find(fs, op->dir_fd, op->path, &place);

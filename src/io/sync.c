@@ -36,7 +36,8 @@ read_at(int fd, void *bytes, uint32_t n_bytes, uint64_t offset)
 static int32_t
 read_file(const struct sti_aio_op *op)
 {
-    int fd = openat(op->dir_fd, op->path, O_RDONLY | O_CLOEXEC | (int)op->open_flags);
+    /* A pipe that lies where a file was fails at once instead of waiting for a writer. */
+    int fd = openat(op->dir_fd, op->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | (int)op->open_flags);
 
     if (fd < 0)
         return -errno;

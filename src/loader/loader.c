@@ -201,17 +201,37 @@ batch_fields(const struct sti_loader *loader)
     return loader->resolved.fetcher.item_bytes > 0 ? 1 : sti_dataset_fields(loader->dataset);
 }
 
+/* Why a wait ended without a batch. */
+static const char *
+wait_text(int code)
+{
+    switch (code) {
+    case -EINTR:
+        return "the wait for a batch was interrupted";
+    case -ETIMEDOUT:
+        return "the batch was not there in time";
+    case -EAGAIN:
+        return "nothing is pushed that makes a batch; push ids or end the epoch";
+    default:
+        return sti_error_text(code);
+    }
+}
+
 int
 sti_loader_next(struct sti_loader *loader, stk_batch *batch, uint64_t timeout_ns)
 {
     struct sti_staging *staging = sti_fetcher_staging(loader->fetcher);
     struct sti_record *record;
 
+    if (!batch)
+        return sti_error_set(&loader->last_error, -EINVAL, "batch is required");
     if (loader->n_out >= loader->resolved.borrow_max)
         return sti_error_set(&loader->last_error, STK_E_BORROW,
                              "%" PRIu32 " batches are borrowed already; release one first",
                              loader->n_out);
     int rc = sti_staging_next(staging, timeout_ns, &record);
+    if (rc < 0)
+        return sti_error_set(&loader->last_error, rc, "%s", wait_text(rc));
     if (rc != STK_BATCH)
         return rc;
     advance(loader, &record->cut);

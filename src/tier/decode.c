@@ -141,6 +141,7 @@ conclude_item(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t i
     }
     fetcher->raw_bytes -= record->n_bytes[item];
     record->states[item] = STI_ITEM_DONE;
+    sti_fetcher_note_substitute(fetcher, record, item);
     record->items[item] = record->slots + item * fetcher->opts.item_bytes;
     record->n_bytes[item] = fetcher->opts.item_bytes;
     record->n_pending--;

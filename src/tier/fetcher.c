@@ -60,10 +60,12 @@ sti_fetcher_arrive(struct sti_fetcher *fetcher, struct sti_record *record, uint3
     if (record->field_items)
         put_fields(fetcher, record, item, sample);
     record->states[item] = STI_ITEM_PINNED;
-    if (fetcher->opts.item_bytes > 0)
+    if (fetcher->opts.item_bytes > 0) {
         record->arrived[record->n_arrived++] = item;
-    else
-        record->n_pending--;
+        return;
+    }
+    sti_fetcher_note_substitute(fetcher, record, item);
+    record->n_pending--;
 }
 
 static bool

@@ -272,6 +272,11 @@ void
 sti_fetcher_fail(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
                  const struct sti_bad *bad);
 
+/* An item is done: if it has a substitute, the ledger says so. */
+void
+sti_fetcher_note_substitute(struct sti_fetcher *fetcher, const struct sti_record *record,
+                            uint32_t item);
+
 /* Tries the substitutes that had to wait; false if some still have to. */
 bool
 sti_fetcher_redo(struct sti_fetcher *fetcher);

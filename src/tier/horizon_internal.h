@@ -13,12 +13,13 @@ struct sti_epoch_slot {
     struct sti_horizon *horizon;
     void *ids;       /* sti_order_id_bytes() each */
     uint32_t *links; /* how far behind a position the sample's next use lies; 0: not known */
+    void *scratch;   /* sti_order_scratch_bytes(), of one slot at most but for jobs under way */
     uint64_t epoch;
     struct sti_order_cursor cursor;
-    int state; /* atomic: enum slot_state; READY and FAILED are set by the job, last */
+    int state; /* atomic: enum slot_state; READY is set by the job, last */
 };
 
-enum sti_slot_state { STI_SLOT_EMPTY, STI_SLOT_MAKING, STI_SLOT_READY, STI_SLOT_FAILED };
+enum sti_slot_state { STI_SLOT_EMPTY, STI_SLOT_MAKING, STI_SLOT_READY };
 
 /* A pushed list: rings over positions, and where its epochs end. */
 struct sti_list {

@@ -43,6 +43,7 @@ sti_table_fini(struct sti_horizon *horizon)
             (void)sched_yield(); /* the job ends by itself: pure computation */
         sti_mem_free(slot->ids);
         sti_mem_free(slot->links);
+        sti_mem_free(slot->scratch);
     }
     sti_mem_free(horizon->slots);
 }
@@ -56,15 +57,9 @@ make(struct sti_job *job)
     const struct sti_order *order = &horizon->opts.order;
     void (*wake)(void *wake_context) = horizon->opts.wake;
     void *wake_context = horizon->opts.wake_context;
-    void *scratch = sti_mem_new(1, sti_order_scratch_bytes(order));
-    int state = STI_SLOT_FAILED;
 
-    if (scratch) {
-        sti_order_epoch(order, slot->epoch, &slot->cursor, slot->ids, scratch);
-        state = STI_SLOT_READY;
-    }
-    sti_mem_free(scratch);
-    __atomic_store_n(&slot->state, state, __ATOMIC_RELEASE); /* pairs with state_of() */
+    sti_order_epoch(order, slot->epoch, &slot->cursor, slot->ids, slot->scratch);
+    __atomic_store_n(&slot->state, STI_SLOT_READY, __ATOMIC_RELEASE); /* pairs with state_of() */
     wake(wake_context); /* from here on the horizon may be gone */
 }
 
@@ -85,7 +80,7 @@ unused_slot(struct sti_horizon *horizon, uint64_t first_epoch, uint64_t end_epoc
         struct sti_epoch_slot *slot = &horizon->slots[at];
         int state = state_of(slot);
 
-        if (state == STI_SLOT_EMPTY || state == STI_SLOT_FAILED)
+        if (state == STI_SLOT_EMPTY)
             return slot;
         if (state == STI_SLOT_READY && (slot->epoch < first_epoch || slot->epoch >= end_epoch))
             return slot;
@@ -93,7 +88,26 @@ unused_slot(struct sti_horizon *horizon, uint64_t first_epoch, uint64_t end_epoc
     return NULL;
 }
 
-/* Memory stays with a slot, so that only the first round of epochs allocates. */
+/* Epochs are made one after the other, so what a slot is made with is handed on to the next. */
+static int
+prepare_scratch(struct sti_horizon *horizon, struct sti_epoch_slot *slot)
+{
+    uint64_t n_bytes = sti_order_scratch_bytes(&horizon->opts.order);
+
+    for (uint32_t at = 0; !slot->scratch && at < horizon->n_slots; at++) {
+        struct sti_epoch_slot *other = &horizon->slots[at];
+
+        if (other->scratch && state_of(other) != STI_SLOT_MAKING) {
+            slot->scratch = other->scratch;
+            other->scratch = NULL;
+        }
+    }
+    if (!slot->scratch && n_bytes > 0)
+        slot->scratch = sti_mem_new(1, n_bytes);
+    return slot->scratch || n_bytes == 0 ? 0 : -ENOMEM;
+}
+
+/* Memory stays with the slots, so that only the first round of epochs allocates. */
 static int
 prepare_slot(struct sti_horizon *horizon, struct sti_epoch_slot *slot)
 {
@@ -104,6 +118,8 @@ prepare_slot(struct sti_horizon *horizon, struct sti_epoch_slot *slot)
         if (!slot->ids)
             return -ENOMEM;
     }
+    if (prepare_scratch(horizon, slot) < 0)
+        return -ENOMEM;
     if (!horizon->opts.wants_next_use)
         return 0;
     if (!slot->links) {
@@ -157,11 +173,6 @@ make_missing(struct sti_horizon *horizon, uint64_t first_epoch, uint64_t fetch_e
             continue;
         if (state == STI_SLOT_MAKING)
             return; /* one after the other: the next one continues its generator */
-        if (state == STI_SLOT_FAILED) { /* not at once again, but after a while */
-            __atomic_store_n(&slot->state, STI_SLOT_EMPTY, __ATOMIC_RELEASE);
-            horizon->is_short_of_memory = true;
-            return;
-        }
         struct sti_epoch_slot *unused = unused_slot(horizon, first_epoch, end_epoch);
         if (unused)
             start_making(horizon, unused, epoch, epoch == fetch_epoch);

@@ -56,7 +56,7 @@ sti_record_list_pop(struct sti_record_list *list)
 /* ---- set-up ------------------------------------------------------------------------------- */
 
 /* The arrays of a record, widest first, so that each is aligned. */
-#define ITEM_BYTES (5 * sizeof(uint64_t) + 2 * sizeof(uint32_t) + 2)
+#define ITEM_BYTES (5 * sizeof(uint64_t) + 3 * sizeof(uint32_t) + 2)
 
 uint64_t
 sti_record_overhead_bytes(uint32_t batch_size)
@@ -81,9 +81,10 @@ lay_out(struct sti_record *record, char *at, uint64_t n)
     at += n * sizeof(int32_t);
     record->arrived = (uint32_t *)(void *)at;
     at += n * sizeof(uint32_t);
-    record->states = (uint8_t *)at;
+    record->reasons = (int32_t *)(void *)at;
+    record->states = (uint8_t *)(at + n * sizeof(int32_t));
     record->tiers = record->states + n;
-    return at + (2 * n + 7) / 8 * 8;
+    return at + (n * (sizeof(int32_t) + 2) + 7) / 8 * 8;
 }
 
 /* What of a record's fields is the same for every batch. */
@@ -136,7 +137,7 @@ static int
 allocate(struct sti_staging *staging, const struct sti_staging_opts *opts) STI_NO_ANALYSIS
 {
     uint64_t n = opts->batch_size;
-    uint64_t arrays_bytes = (5 * sizeof(uint64_t) + 2 * sizeof(uint32_t)) * n + (2 * n + 7) / 8 * 8;
+    uint64_t arrays_bytes = (n * ITEM_BYTES + 7) / 8 * 8;
 
     staging->records = sti_mem_new(opts->n_records, sizeof(struct sti_record));
     staging->arrays = sti_mem_new(opts->n_records, arrays_bytes);

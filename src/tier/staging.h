@@ -47,6 +47,7 @@ struct sti_record {
     uint64_t *next_use; /* position, or one of STI_POSITION_... */
     int32_t *codes;     /* results of decoding */
     uint32_t *arrived;  /* items to be decoded that no chunk has yet, oldest first (FIXED) */
+    int32_t *reasons;   /* of an item that gets a substitute: why, the first code */
     uint8_t *states;    /* enum sti_item */
     uint8_t *tiers;     /* enum stk_tier that an item was counted for */
     char *slots;        /* FIXED: count x item_bytes */
