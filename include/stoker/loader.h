@@ -249,8 +249,9 @@ typedef struct stk_replacement {
 } stk_replacement;
 
 /*
- * The ledger of replaced samples, oldest first, one line each time one is replaced. out: room for capacity. Returns how many were
- * written; ret_total counts all, also those beyond the 4,096 that are kept.
+ * The ledger of replaced samples, oldest first, one line each time one is replaced. out: room for
+ * capacity. Returns how many were written; ret_total counts all, also those beyond the 4,096 that
+ * are kept.
  */
 STK_API int
 stk_loader_replacements(stk_loader *loader, stk_replacement *out, uint32_t capacity,
