@@ -268,6 +268,28 @@ open_often(const struct scratch *own)
     }
 }
 
+/* What a killed process has left is removed, what another may be writing is not. */
+static void
+test_left_behind(void **state)
+{
+    static const struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    static const char *const names[] = {"t/.stoker-index.999999999.a1.tmp",
+                                        "t/.stoker-index.999999999.a2.tmp",
+                                        "t/.stoker-index.1.a3.tmp", "t/.stoker-index.mine.tmp"};
+
+    (void)state;
+    for (size_t at = 0; at < 4; at++) {
+        const char *path = scratch_path(&scratch, "%s", names[at]);
+
+        put_blob(path, 3);
+        if (at != 1)
+            assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+    }
+    assert_true(was_built(NULL));
+    for (size_t at = 0; at < 4; at++)
+        assert_int_equal(access(scratch_path(&scratch, "%s", names[at]), F_OK), at == 0 ? -1 : 0);
+}
+
 /* Several processes that index the same set at once, over and over: each gets a whole index. */
 static void
 test_many_builders(void **state)
@@ -304,6 +326,7 @@ main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_stale, setup, teardown),
         cmocka_unit_test_setup_teardown(test_stale_file, setup, teardown),
         cmocka_unit_test_setup_teardown(test_corrupt, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_left_behind, setup, teardown),
         cmocka_unit_test_setup_teardown(test_read_only, setup, teardown),
         cmocka_unit_test_setup_teardown(test_index_path, setup, teardown),
         cmocka_unit_test_setup_teardown(test_many_builders, setup, teardown),
