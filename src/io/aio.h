@@ -55,7 +55,7 @@ struct sti_aio_op {
     int dir_fd; /* AT_FDCWD or a directory's descriptor */
     int dir_fd2;
     int fd;
-    uint32_t open_flags; /* O_...; O_CLOEXEC is added. READ_FILE: O_DIRECT or 0 */
+    uint32_t open_flags; /* O_...; O_CLOEXEC is added. READ_FILE: O_DIRECT, O_NONBLOCK or 0 */
     uint32_t mode;
     uint32_t rename_flags;
     uint32_t unlink_flags;

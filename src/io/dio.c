@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define TRIAL_BYTES 4096u
@@ -71,6 +72,25 @@ try_read(int fd)
     return n >= 0;
 }
 
+/*
+ * io_uring takes O_NONBLOCK on a file that cannot be read without waiting (NFS, FUSE) for a wish
+ * to fail rather than to wait, so it is asked for only where it means nothing.
+ */
+static bool
+try_nowait(int fd)
+{
+    void *page =
+        mmap(NULL, TRIAL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct iovec part = {.iov_base = page, .iov_len = TRIAL_BYTES};
+
+    if (page == MAP_FAILED)
+        return false;
+    ssize_t n = preadv2(fd, &part, 1, 0, RWF_NOWAIT);
+    bool has_nowait = n >= 0 || errno == EAGAIN;
+    (void)munmap(page, TRIAL_BYTES); /* cannot fail: mapped above */
+    return has_nowait;
+}
+
 int
 sti_dio_probe(int dir_fd, const char *path, struct sti_dio *ret_dio)
 {
@@ -88,6 +108,7 @@ sti_dio_probe(int dir_fd, const char *path, struct sti_dio *ret_dio)
             *ret_dio = (struct sti_dio){
                 .is_direct = true, .block_bytes = TRIAL_BYTES, .memory_align = TRIAL_BYTES};
     }
+    ret_dio->has_nowait = try_nowait(fd);
     (void)close(fd); /* read only: nothing to lose */
     return 0;
 }

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 struct sti_dio {
+    bool has_nowait;       /* a read may be asked not to wait, so O_NONBLOCK costs nothing */
     bool is_direct;        /* O_DIRECT works */
     uint32_t block_bytes;  /* offsets and lengths are multiples of it; 1 if buffered */
     uint32_t memory_align; /* addresses are multiples of it; 1 if buffered */

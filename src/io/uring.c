@@ -76,9 +76,10 @@ start_read_file(struct uring *uring, struct sti_aio_op *op)
     op->open_result = 0;
     uring->n_expected += op->n_pending;
     /* Without O_CLOEXEC: a slot of the ring is no descriptor, and the kernel refuses the flag.
-     * O_NONBLOCK: a pipe that lies where a file was does not wait for a writer. */
-    io_uring_prep_openat_direct(sqe, op->dir_fd, op->path,
-                                O_RDONLY | O_NONBLOCK | (int)op->open_flags, 0, op->slot);
+     * With O_NONBLOCK, where it is asked for, a pipe that lies where a file was does not wait for
+     * a writer. */
+    io_uring_prep_openat_direct(sqe, op->dir_fd, op->path, O_RDONLY | (int)op->open_flags, 0,
+                                op->slot);
     sqe->flags |= IOSQE_IO_LINK;
     if (uring->is_open_silent)
         sqe->flags |= IOSQE_CQE_SKIP_SUCCESS;

@@ -54,7 +54,7 @@ prepare_open(struct sti_file_slot *slot)
     slot->op.kind = STI_AIO_OPEN;
     slot->op.dir_fd = slot->extent.dir_fd;
     slot->op.path = slot->extent.path;
-    slot->op.open_flags = O_RDONLY | O_NONBLOCK | slot->open_flags; /* no wait at a pipe */
+    slot->op.open_flags = O_RDONLY | slot->open_flags;
     slot->op.context = slot;
 }
 
