@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The report of "stoker bench load". The JSON object has the same keys for the whole run and
- * for each of its epochs; keys are only ever added.
+ * The report of "stoker bench load". The JSON object has the same keys for the whole run
+ * and for each of its epochs; keys are only ever added.
  */
 #include "bench_report.h"
 

@@ -138,8 +138,8 @@ struct parsed {
     bool drop_last, buffered, rebuild, json;
 };
 
-/* The library checks ranges and says what they are; here a value must only fit its field. The
- * table is large, so it is not to be part of the caller's frame. */
+/* The library checks ranges and says what they are; here a value must only fit its field.
+ * The table is large, so it is not to be part of the caller's frame. */
 __attribute__((noinline)) static int
 parse(struct bench_load_request *r, struct parsed *p, int argc, char **argv)
 {
@@ -222,7 +222,8 @@ join_tiers(struct parsed *p)
     return true;
 }
 
-/* A cost that was given on the command line: what of it was not is taken from a good disk. */
+/* A cost that was given on the command line: what of it was not is taken from a good
+ * disk. */
 static stk_cost
 given_cost(uint64_t rate_mb, uint64_t latency_us)
 {
@@ -257,7 +258,8 @@ fill_request(struct bench_load_request *r, struct parsed *p)
     r->costs.tiers[STK_TIER_SSD] = given_cost(p->ssd_rate, p->ssd_latency_us);
 }
 
-/* Reads the command line of bench load and explain. Returns CLI_OK or what to exit with. */
+/* Reads the command line of bench load and explain. Returns CLI_OK or what to exit
+ * with. */
 static int
 take_request(int argc, char **argv, struct bench_load_request *request, struct parsed *p)
 {

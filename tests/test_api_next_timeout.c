@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stk_loader_next_timeout(): from storage of 80 ms a read, looks and short waits find nothing and
- * take nothing, and the time they waited is the batch's in the statistics.
+ * stk_loader_next_timeout(): from storage of 80 ms a read, looks and short waits find
+ * nothing and take nothing, and the time they waited is the batch's in the statistics.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -54,8 +54,8 @@ struct scenario {
 
 static struct sti_pool *pool;
 
-/* What a sync that failed has lost, no later one makes durable: a removal that was told to have
- * failed may then have left an old name without its files. */
+/* What a sync that failed has lost, no later one makes durable: a removal that was told
+ * to have failed may then have left an old name without its files. */
 static bool has_failed_syncs;
 
 /* ---- the state that is saved
@@ -265,7 +265,8 @@ is_whole(struct sti_scan *scan, struct sti_manifest *manifest)
     return is;
 }
 
-/* Every directory that is named as a checkpoint is one: also those that were being removed. */
+/* Every directory that is named as a checkpoint is one: also those that were being
+ * removed. */
 static void
 check_older(struct sti_scan *scan)
 {

@@ -102,7 +102,8 @@ test_plain_folder(void **state)
     }
 }
 
-/* The rule of the order as properties of random trees, and that methods agree byte by byte. */
+/* The rule of the order as properties of random trees, and that methods agree byte by
+ * byte. */
 static void
 put_random_tree(uint64_t seed)
 {

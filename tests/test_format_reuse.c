@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Indexes that are there already: when they are used, refused or replaced, and where they go. */
+/* Indexes that are there already: when they are used, refused or replaced, and where they
+ * go. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -93,8 +94,8 @@ test_stale(void **state)
     assert_int_equal(rename(scratch_path(&scratch, "t/c0"), scratch_path(&scratch, "t/c9")), 0);
     open_bad(&scratch, root, NULL, STK_E_STALE, "other names");
     assert_true(was_built(&rebuild));
-    /* What comes and goes in the home without a change of names, such as another index being
-     * written, is no reason to refuse. */
+    /* What comes and goes in the home without a change of names, such as another index
+     * being written, is no reason to refuse. */
     put_blob(scratch_path(&scratch, "t/.stoker-index.1.2.tmp"), 3);
     assert_false(was_built(NULL));
     assert_int_equal(unlink(scratch_path(&scratch, "t/.stoker-index.1.2.tmp")), 0);
@@ -290,7 +291,8 @@ test_left_behind(void **state)
         assert_int_equal(access(scratch_path(&scratch, "%s", names[at]), F_OK), at == 0 ? -1 : 0);
 }
 
-/* Several processes that index the same set at once, over and over: each gets a whole index. */
+/* Several processes that index the same set at once, over and over: each gets a whole
+ * index. */
 static void
 test_many_builders(void **state)
 {

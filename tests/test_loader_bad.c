@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Samples that cannot be had: files that vanished, shrank, grew or became unreadable, and bytes
- * that cannot be decoded; by fail and by replace. */
+/* Samples that cannot be had: files that vanished, shrank, grew or became unreadable, and
+ * bytes that cannot be decoded; by fail and by replace. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -70,7 +70,8 @@ is_spoiled(uint64_t sample)
     return false;
 }
 
-/* ---- fail ----------------------------------------------------------------------------------- */
+/* ---- fail
+ * ----------------------------------------------------------------------------------- */
 
 static const char *
 words_for(uint64_t sample)
@@ -87,7 +88,8 @@ words_for(uint64_t sample)
     }
 }
 
-/* Every batch with a bad sample fails once, and the stream goes on behind it, epoch by epoch. */
+/* Every batch with a bad sample fails once, and the stream goes on behind it, epoch by
+ * epoch. */
 static void
 batches_fail_one_by_one(void **state)
 {
@@ -166,8 +168,8 @@ the_next_epoch_tries_again(void **state)
     }
 }
 
-/* One bad block spoils one sample, not those that were read with it: a file that was cut off
- * behind its index. */
+/* One bad block spoils one sample, not those that were read with it: a file that was cut
+ * off behind its index. */
 static void
 a_shortened_file_loses_its_end_only(void **state)
 {
@@ -198,7 +200,8 @@ a_shortened_file_loses_its_end_only(void **state)
         }
 }
 
-/* A pipe that lies where a file was indexed is a bad sample: nobody waits for its writer. */
+/* A pipe that lies where a file was indexed is a bad sample: nobody waits for its
+ * writer. */
 static void
 a_pipe_is_a_bad_sample(void **state)
 {
@@ -229,7 +232,8 @@ a_pipe_is_a_bad_sample(void **state)
         }
 }
 
-/* ---- replace -------------------------------------------------------------------------------- */
+/* ---- replace
+ * -------------------------------------------------------------------------------- */
 
 /* Sequential order, samples 7, 8, 9 and 30 bad: 10, 10, 10 and 31 stand in. */
 static uint64_t
@@ -409,7 +413,8 @@ a_set_without_a_good_sample_fails(void **state)
     }
 }
 
-/* ---- decoding ------------------------------------------------------------------------------- */
+/* ---- decoding
+ * ------------------------------------------------------------------------------- */
 
 static int
 decode_some(void *context, const stk_decode_args *args)
@@ -492,9 +497,11 @@ undecodable_samples_fail_their_batch(void **state)
     }
 }
 
-/* ---- unreadable ----------------------------------------------------------------------------- */
+/* ---- unreadable
+ * ----------------------------------------------------------------------------- */
 
-/* As nobody, to whom one file, and then the directory, says no. Exit status 0: as it should. */
+/* As nobody, to whom one file, and then the directory, says no. Exit status 0: as it
+ * should. */
 static int
 read_as_nobody(const char *data_path, const char *method)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Views and fields as a program meets them: data sets put together, cut and mixed, read through
- * loaders and compared with the files they are made of. STOKER_TEST_METHODS chooses the methods.
+ * Views and fields as a program meets them: data sets put together, cut and mixed, read
+ * through loaders and compared with the files they are made of. STOKER_TEST_METHODS
+ * chooses the methods.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -76,7 +77,8 @@ open_dataset(const char *path, const stk_dataset_opts *opts)
     return dataset;
 }
 
-/* A folder, a file of records, and a shard with fields bin, txt (which odd ones lack), cls. */
+/* A folder, a file of records, and a shard with fields bin, txt (which odd ones lack),
+ * cls. */
 static int
 set_up(void **state)
 {
@@ -299,8 +301,8 @@ test_refused(void **state)
     assert_null(view);
 }
 
-/* Draws of three epochs: 10 of the folder and 20 of the records in each; all of the folder
- * before one comes again. ids: 90, in order. */
+/* Draws of three epochs: 10 of the folder and 20 of the records in each; all of the
+ * folder before one comes again. ids: 90, in order. */
 static void
 draw(stk_dataset *mix, uint64_t from_step, uint64_t *ids)
 {

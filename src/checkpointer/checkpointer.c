@@ -23,6 +23,7 @@
 #define TRIAL_BLOCK_BYTES 65536u
 
 /* ---- opening
+ *
  * -------------------------------------------------------------------------------------- */
 
 /* Names of different sessions must differ. Where the kernel has no random bytes yet, time
@@ -160,6 +161,7 @@ sti_checkpointer_close(struct sti_checkpointer *checkpointer)
 }
 
 /* ---- saving
+ *
  * ---------------------------------------------------------------------------------------- */
 
 /* The lists that the saver takes, blobs behind the tensors. */

@@ -16,6 +16,7 @@
 #define READ_SLOT_BYTES (8u << 20)
 
 /* ---- opening
+ *
  * -------------------------------------------------------------------------------------- */
 
 static struct sti_reader_opts
@@ -108,6 +109,7 @@ sti_view_count(const struct sti_view *view, bool is_blob)
 }
 
 /* ---- reading
+ *
  * ------------------------------------------------------------------------------------------ */
 
 static int

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names. Python sorts decoded names; bytes sort the same way as long as both are valid UTF-8,
- * which is what UTF-8 was made for. A byte that is not valid becomes a lone surrogate, which
- * sorts below U+E000 and everything behind it although the byte itself is greater, so only
- * where bytes beyond ASCII are involved is anything decoded. Pure; any thread.
+ * Names. Python sorts decoded names; bytes sort the same way as long as both are valid
+ * UTF-8, which is what UTF-8 was made for. A byte that is not valid becomes a lone
+ * surrogate, which sorts below U+E000 and everything behind it although the byte itself
+ * is greater, so only where bytes beyond ASCII are involved is anything decoded. Pure;
+ * any thread.
  */
 #include "format/name.h"
 
@@ -11,8 +12,9 @@
 #include <string.h>
 #include <strings.h>
 
-/* The length of the valid sequence that begins with lead, by its lead byte; 0 if none does. The
- * range of the second byte keeps out overlong forms, surrogates and what is beyond U+10FFFF. */
+/* The length of the valid sequence that begins with lead, by its lead byte; 0 if none
+ * does. The range of the second byte keeps out overlong forms, surrogates and what is
+ * beyond U+10FFFF. */
 static unsigned
 sequence_length(unsigned char lead, unsigned char *ret_low, unsigned char *ret_high)
 {

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opening a data set: find what is at the path; take the index that is there if it was made with
- * these options; else make one, and put it where it can be written: at index_path if that is
- * given, else beside the data, else in the cache directory, else nowhere. Places that may not be
- * written or are full are passed over.
+ * Opening a data set: find what is at the path; take the index that is there if it was
+ * made with these options; else make one, and put it where it can be written: at
+ * index_path if that is given, else beside the data, else in the cache directory, else
+ * nowhere. Places that may not be written or are full are passed over.
  *
- * A data set of shards is a list of names before it is anything else: it is made at every open,
- * from the pattern or the directory, and compared with the index's. Only where a directory is
- * opened without a format is that put off until an index was found or has to be made, because a
- * plain folder of many files should not be listed for nothing.
+ * A data set of shards is a list of names before it is anything else: it is made at every
+ * open, from the pattern or the directory, and compared with the index's. Only where a
+ * directory is opened without a format is that put off until an index was found or has to
+ * be made, because a plain folder of many files should not be listed for nothing.
  *
- * An index made with other options is replaced. One that is damaged, of another version or stale
- * is refused with the reason, because a job that silently trains on other samples than the day
- * before is worse than one that does not start. One thread, the aio's owner.
+ * An index made with other options is replaced. One that is damaged, of another version
+ * or stale is refused with the reason, because a job that silently trains on other
+ * samples than the day before is worse than one that does not start. One thread, the
+ * aio's owner.
  */
 #include "format/dataset.h"
 
@@ -130,7 +131,8 @@ check_index(struct sti_opening *opening, const char *place)
     return rc;
 }
 
-/* Takes the index at a place. Returns 1 if it is taken, 0 if there is none to be taken. */
+/* Takes the index at a place. Returns 1 if it is taken, 0 if there is none to be
+ * taken. */
 static int
 take(struct sti_opening *opening, const char *place)
 {
@@ -263,7 +265,8 @@ is_unwritable(int code)
     return false;
 }
 
-/* Puts what was built at the first place that takes it. Returns that, or NULL in ret_place. */
+/* Puts what was built at the first place that takes it. Returns that, or NULL in
+ * ret_place. */
 static int
 save(struct sti_opening *opening, const char **ret_place)
 {
@@ -289,8 +292,9 @@ save(struct sti_opening *opening, const char **ret_place)
     return 0;
 }
 
-/* Trades the image in memory for its file, which costs nothing when it is not looked at; where
- * that cannot be mapped, or is another process's by now, the one in memory stays. */
+/* Trades the image in memory for its file, which costs nothing when it is not looked at;
+ * where that cannot be mapped, or is another process's by now, the one in memory
+ * stays. */
 static void
 map_instead(struct sti_opening *opening, const char *place)
 {
@@ -328,7 +332,8 @@ make(struct sti_opening *opening)
     if (rc == 0 && dataset->index.head.format == STK_FORMAT_TAR) {
         struct sti_fresh_place fresh = fresh_place(opening, place);
 
-        /* Reading headers takes a while; what was changed meanwhile is not what was indexed. */
+        /* Reading headers takes a while; what was changed meanwhile is not what was
+         * indexed. */
         rc = sti_fresh_check(&dataset->index, opening->aio, &fresh, opening->err);
     } else if (rc == 0 && place) {
         struct sti_fresh_place fresh = fresh_place(opening, place);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files of indexes. Invariant: under its own name an index is always whole. Two processes that
- * put one at the same path write files of different names, and the later rename wins; both are
- * right. Everything but the mapping goes through the table of operations. One thread, the aio's
- * owner.
+ * Files of indexes. Invariant: under its own name an index is always whole. Two processes
+ * that put one at the same path write files of different names, and the later rename
+ * wins; both are right. Everything but the mapping goes through the table of operations.
+ * One thread, the aio's owner.
  */
 #include "format/store.h"
 
@@ -26,8 +26,9 @@
 #define WRITE_BYTES ((uint64_t)64 << 20)
 #define ATTEMPTS 16
 
-/* Temporaries that others left behind: so many are removed at a time, once they are so old that no
- * process writes them, on another machine either, whose numbers mean nothing here. */
+/* Temporaries that others left behind: so many are removed at a time, once they are so
+ * old that no process writes them, on another machine either, whose numbers mean nothing
+ * here. */
 #define LEFT_MAX 16
 #define LEFT_NS INT64_C(600000000000)
 #define NAME_BYTES 80
@@ -82,7 +83,8 @@ sti_store_write(struct sti_aio *aio, int fd, const void *bytes, uint64_t n_bytes
     return 0;
 }
 
-/* Maps an open file. Its length is asked of the descriptor: the name may mean another by now. */
+/* Maps an open file. Its length is asked of the descriptor: the name may mean another by
+ * now. */
 static int
 map(struct sti_store_image *ret_image, int fd, const char *path, stk_error *err)
 {
@@ -121,7 +123,8 @@ sti_store_load(struct sti_store_image *ret_image, struct sti_aio *aio, const cha
     return rc;
 }
 
-/* Creates a file of a new name in a directory. Returns its descriptor and, owned, its path. */
+/* Creates a file of a new name in a directory. Returns its descriptor and, owned, its
+ * path. */
 static int
 create_beside(struct sti_aio *aio, const char *path, char **ret_temporary)
 {
@@ -188,7 +191,8 @@ remove_if_old(struct sti_aio *aio, const char *path)
     (void)sti_aio_run(aio, &op); /* what stays is never looked at */
 }
 
-/* Removes what processes that were killed while they wrote have left where path will lie. */
+/* Removes what processes that were killed while they wrote have left where path will
+ * lie. */
 static void
 remove_left(struct sti_aio *aio, const char *path)
 {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Making views. What a view is as a whole (sums, largest samples, fingerprint, classes) is worked
- * out once, here, into the head that a data set of its own has from its index; after that
- * dataset.c only follows a sample down to the data set that has it. Ids of a view stay what they
- * are in every epoch, so caches may know samples by them; therefore a mix is a concatenation
- * whose weights are in the order of its epochs, not in its ids.
+ * Making views. What a view is as a whole (sums, largest samples, fingerprint, classes)
+ * is worked out once, here, into the head that a data set of its own has from its index;
+ * after that dataset.c only follows a sample down to the data set that has it. Ids of a
+ * view stay what they are in every epoch, so caches may know samples by them; therefore a
+ * mix is a concatenation whose weights are in the order of its epochs, not in its ids.
  *
- * Invariant: first_id are running sums of the children's samples, and what a view refers to lives
- * longer than the view (counted in n_users, which only asserts). Any thread, one view at a time.
+ * Invariant: first_id are running sums of the children's samples, and what a view refers
+ * to lives longer than the view (counted in n_users, which only asserts). Any thread, one
+ * view at a time.
  */
 #include "format/view.h"
 
@@ -51,7 +52,8 @@ no_memory(stk_error *err)
     return sti_error_set(err, -ENOMEM, "no memory for the view");
 }
 
-/* ---- what all views have -------------------------------------------------------------------- */
+/* ---- what all views have
+ * -------------------------------------------------------------------- */
 
 static bool
 is_same_shape(const struct sti_index_head *a, const struct sti_index_head *b)
@@ -95,7 +97,8 @@ check_fields(const struct sti_dataset *first, const struct sti_dataset *other, u
     return 0;
 }
 
-/* The head, as far as it does not depend on which samples there are: what the children share. */
+/* The head, as far as it does not depend on which samples there are: what the children
+ * share. */
 static int
 share_head(struct sti_dataset *made, stk_error *err)
 {
@@ -190,7 +193,8 @@ set_fingerprint(struct sti_dataset *made, uint64_t hash)
     made->index.head.fingerprint = hash ? hash : 1;
 }
 
-/* ---- subset --------------------------------------------------------------------------------- */
+/* ---- subset
+ * --------------------------------------------------------------------------------- */
 
 static int
 fill_subset(struct sti_dataset *made, const uint64_t *ids, uint64_t first, uint64_t n,
@@ -274,7 +278,8 @@ sti_view_subset(struct sti_dataset **ret_dataset, struct sti_dataset *child, con
     return 0;
 }
 
-/* ---- concatenation -------------------------------------------------------------------------- */
+/* ---- concatenation
+ * -------------------------------------------------------------------------- */
 
 static int
 fill_concat(struct sti_dataset *made, stk_error *err)
@@ -324,7 +329,8 @@ sti_view_concat(struct sti_dataset **ret_dataset, struct sti_dataset *const *chi
     return 0;
 }
 
-/* ---- mix ------------------------------------------------------------------------------------ */
+/* ---- mix
+ * ------------------------------------------------------------------------------------ */
 
 static int
 fill_mix(struct sti_dataset *made, const double *weights, uint64_t samples, stk_error *err)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Direct-I/O probing. btrfs and tmpfs read around the page cache but do not report an
- * alignment, so a trial decides there; its 4 KiB is what every device of today accepts. The
- * statx fields are newer than the headers of Debian 12, so they are named here (kernel 6.1; the
- * fallback can go when no supported kernel lacks them).
+ * alignment, so a trial decides there; its 4 KiB is what every device of today accepts.
+ * The statx fields are newer than the headers of Debian 12, so they are named here
+ * (kernel 6.1; the fallback can go when no supported kernel lacks them).
  */
 #include "io/dio.h"
 
@@ -19,7 +19,8 @@
 #ifndef STATX_DIOALIGN
 #define STATX_DIOALIGN 0x00002000U
 #endif
-/* struct statx: stx_dio_mem_align and stx_dio_offset_align lie at these bytes of the ABI. */
+/* struct statx: stx_dio_mem_align and stx_dio_offset_align lie at these bytes of the
+ * ABI. */
 #define DIO_MEM_ALIGN_AT 0x98
 #define DIO_OFFSET_ALIGN_AT 0x9c
 
@@ -73,8 +74,8 @@ try_read(int fd)
 }
 
 /*
- * io_uring takes O_NONBLOCK on a file that cannot be read without waiting (NFS, FUSE) for a wish
- * to fail rather than to wait, so it is asked for only where it means nothing.
+ * io_uring takes O_NONBLOCK on a file that cannot be read without waiting (NFS, FUSE) for
+ * a wish to fail rather than to wait, so it is asked for only where it means nothing.
  */
 static bool
 try_nowait(int fd)

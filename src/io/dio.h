@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether and how a file may be read around the page cache. The answer is the file system's,
- * asked once per data set or root, never a constant.
+ * Whether and how a file may be read around the page cache. The answer is the file
+ * system's, asked once per data set or root, never a constant.
  */
 #ifndef STI_IO_DIO_H
 #define STI_IO_DIO_H
@@ -21,9 +21,9 @@ struct sti_dio
 sti_dio_buffered(void);
 
 /*
- * Asks for a regular file, dir_fd-relative: statx's direct-I/O alignment where the file system
- * reports one, else a trial read. Where neither works the answer is buffered. Blocks.
- * Errors: -ENOENT, -EACCES and what else opening can give.
+ * Asks for a regular file, dir_fd-relative: statx's direct-I/O alignment where the file
+ * system reports one, else a trial read. Where neither works the answer is buffered.
+ * Blocks. Errors: -ENOENT, -EACCES and what else opening can give.
  */
 int
 sti_dio_probe(int dir_fd, const char *path, struct sti_dio *ret_dio);

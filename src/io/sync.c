@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sync method: every operation is its system calls, on the pool's I/O lane. First-class,
- * since io_uring is refused on many clusters and in most containers. What is shared with the
- * pool goes through aio.c; here the owner only sleeps on the event descriptor.
+ * The sync method: every operation is its system calls, on the pool's I/O lane.
+ * First-class, since io_uring is refused on many clusters and in most containers. What is
+ * shared with the pool goes through aio.c; here the owner only sleeps on the event
+ * descriptor.
  */
 #include <dirent.h>
 #include <errno.h>

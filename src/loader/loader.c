@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The loader. It resolves its options, takes a part of the engine's RAM, attaches a fetcher to
- * the loop and from then on meets it only in staging. What it keeps itself (the consumer's
- * position, how many batches are out, the last error) belongs to the thread that uses it.
+ * The loader. It resolves its options, takes a part of the engine's RAM, attaches a
+ * fetcher to the loop and from then on meets it only in staging. What it keeps itself
+ * (the consumer's position, how many batches are out, the last error) belongs to the
+ * thread that uses it.
  *
  * Invariant: (epoch, epoch_step) is the batch that the next call of next will return.
  */
@@ -42,8 +43,8 @@ wake_loop(void *loop)
     sti_loop_wake(loop);
 }
 
-/* The arbiter of the device that the data set's first sample lies on; NULL where it cannot be
- * told, and then nothing is arbitrated. */
+/* The arbiter of the device that the data set's first sample lies on; NULL where it
+ * cannot be told, and then nothing is arbitrated. */
 static struct sti_budget *
 find_budget(struct sti_engine *engine, const struct sti_dataset *dataset)
 {
@@ -159,7 +160,8 @@ sti_loader_close(struct sti_loader *loader)
     sti_mem_free(loader);
 }
 
-/* ---- batches -------------------------------------------------------------------------------- */
+/* ---- batches
+ * -------------------------------------------------------------------------------- */
 
 static void
 describe_bad(struct sti_loader *loader, const struct sti_record *record)
@@ -324,7 +326,8 @@ sti_loader_replacements(struct sti_loader *loader, stk_replacement *out, uint32_
     return (int)n;
 }
 
-/* ---- positions ------------------------------------------------------------------------------ */
+/* ---- positions
+ * ------------------------------------------------------------------------------ */
 
 int
 sti_loader_seek(struct sti_loader *loader, uint64_t epoch, uint64_t epoch_step)
@@ -438,7 +441,8 @@ sti_loader_restore_state(struct sti_loader *loader, const void *state, size_t n_
         rc = check_field("drop_last", saved.drop_last, here.drop_last, err);
     if (rc < 0)
         return rc;
-    /* On another world the tail of an epoch may have one batch less: then the epoch is over. */
+    /* On another world the tail of an epoch may have one batch less: then the epoch is
+     * over. */
     if (saved.epoch_step >= loader->epoch_batches) {
         saved.epoch++;
         saved.epoch_step = 0;
@@ -454,7 +458,8 @@ sti_loader_restore_state(struct sti_loader *loader, const void *state, size_t n_
     return 0;
 }
 
-/* ---- statistics ----------------------------------------------------------------------------- */
+/* ---- statistics
+ * ----------------------------------------------------------------------------- */
 
 struct learned {
     const struct sti_fetcher *fetcher;

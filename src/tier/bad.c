@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bad samples. By `fail` the batch is handed out as an error, once, and the stream goes on
- * behind it; the next epoch tries again. By `replace` the next id modulo n stands in, the one
- * after that if it is bad too, and so on: a function of the sample alone, so every rank and
- * every run replaces alike and batches keep their size. The ledger has one line for an item, of
- * its own id and of the one that came in the end, written when that has come.
+ * Bad samples. By `fail` the batch is handed out as an error, once, and the stream goes
+ * on behind it; the next epoch tries again. By `replace` the next id modulo n stands in,
+ * the one after that if it is bad too, and so on: a function of the sample alone, so
+ * every rank and every run replaces alike and batches keep their size. The ledger has one
+ * line for an item, of its own id and of the one that came in the end, written when that
+ * has come.
  */
 #include "tier/fetcher_internal.h"
 

@@ -68,8 +68,8 @@ sti_horizon_locate(const struct sti_horizon *horizon, uint64_t position, uint64_
 uint64_t
 sti_horizon_position(const struct sti_horizon *horizon, uint64_t epoch, uint64_t idx);
 
-/* A sample is read at a position and was read before, or not, at its entry's last: sets the
- * link there (through set_link) and tells whom it concerns. */
+/* A sample is read at a position and was read before, or not, at its entry's last: sets
+ * the link there (through set_link) and tells whom it concerns. */
 void
 sti_horizon_link(struct sti_horizon *horizon, uint64_t sample, uint64_t position);
 

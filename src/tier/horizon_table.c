@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Epochs held as tables. A slot holds one epoch: its ids, made by a job on the pool, and its
- * links, written by the loop. The job is the only one to touch a slot while it is MAKING; it
- * sets the state last (release), the loop reads it first (acquire). The epoch being read, those
- * the horizon reaches into and those still staged are held; the slot of the oldest is used
- * again when the consumer has been given all of it.
+ * Epochs held as tables. A slot holds one epoch: its ids, made by a job on the pool, and
+ * its links, written by the loop. The job is the only one to touch a slot while it is
+ * MAKING; it sets the state last (release), the loop reads it first (acquire). The epoch
+ * being read, those the horizon reaches into and those still staged are held; the slot of
+ * the oldest is used again when the consumer has been given all of it.
  */
 #include <errno.h>
 #include <sched.h>
@@ -72,7 +72,8 @@ slot_of(struct sti_horizon *horizon, uint64_t epoch)
     return NULL;
 }
 
-/* A slot that holds nothing between the first epoch still needed and the last one wanted. */
+/* A slot that holds nothing between the first epoch still needed and the last one
+ * wanted. */
 static struct sti_epoch_slot *
 unused_slot(struct sti_horizon *horizon, uint64_t first_epoch, uint64_t end_epoch)
 {
@@ -88,7 +89,8 @@ unused_slot(struct sti_horizon *horizon, uint64_t first_epoch, uint64_t end_epoc
     return NULL;
 }
 
-/* Epochs are made one after the other, so what a slot is made with is handed on to the next. */
+/* Epochs are made one after the other, so what a slot is made with is handed on to the
+ * next. */
 static int
 prepare_scratch(struct sti_horizon *horizon, struct sti_epoch_slot *slot)
 {
@@ -140,8 +142,8 @@ start_making(struct sti_horizon *horizon, struct sti_epoch_slot *slot, uint64_t 
         horizon->is_short_of_memory = true; /* the consumer waits, nothing is lost */
         return;
     }
-    /* A generator that lives on is handed from epoch to epoch; without it the epoch is jumped
-     * to. */
+    /* A generator that lives on is handed from epoch to epoch; without it the epoch is
+     * jumped to. */
     slot->cursor.valid = false;
     if (before && state_of(before) == STI_SLOT_READY)
         slot->cursor = before->cursor;
@@ -155,8 +157,8 @@ start_making(struct sti_horizon *horizon, struct sti_epoch_slot *slot, uint64_t 
                     &slot->job, 1);
 }
 
-/* Starts the first missing epoch: of those that are held, and of the one behind them if a slot
- * is free, so that it is there when the walk enters the next epoch. */
+/* Starts the first missing epoch: of those that are held, and of the one behind them if a
+ * slot is free, so that it is there when the walk enters the next epoch. */
 static void
 make_missing(struct sti_horizon *horizon, uint64_t first_epoch, uint64_t fetch_epoch)
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The origin. A file that is a sample is read whole in one operation that opens, reads and closes
- * it; files that hold many samples are held open (files.c). Alignment is asked of the file system
- * once, of the first file of each part of the data set, and what suits all of them is used; a
- * file that cannot be read direct (a part elsewhere, a symbolic link into another file system)
- * answers -EINVAL and is read through the page cache by its reader.
+ * The origin. A file that is a sample is read whole in one operation that opens, reads
+ * and closes it; files that hold many samples are held open (files.c). Alignment is asked
+ * of the file system once, of the first file of each part of the data set, and what suits
+ * all of them is used; a file that cannot be read direct (a part elsewhere, a symbolic
+ * link into another file system) answers -EINVAL and is read through the page cache by
+ * its reader.
  */
 #include "tier/origin.h"
 
@@ -13,7 +14,8 @@
 
 #include "base/error.h"
 
-/* Beside reading: around the page cache, and without waiting at a pipe where a file was. */
+/* Beside reading: around the page cache, and without waiting at a pipe where a file
+ * was. */
 static uint32_t
 open_flags(const struct sti_origin *origin)
 {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Staging. Invariant: every record is in exactly one of free, filling, ready, borrowed and
- * returned, and `ready` is in stream order.
+ * Staging. Invariant: every record is in exactly one of free, filling, ready, borrowed
+ * and returned, and `ready` is in stream order.
  *
- * The consumer sleeps on a semaphore rather than on a condition, since a signal handler may have
- * to end the sleep and posting a semaphore is all that it may do. A post that nobody waits for
- * only makes a later wait look once more. The loop is woken by returns only when it wants them,
- * and then after a good part of what was staged has come back: a wake costs as much as many
- * cached samples.
+ * The consumer sleeps on a semaphore rather than on a condition, since a signal handler
+ * may have to end the sleep and posting a semaphore is all that it may do. A post that
+ * nobody waits for only makes a later wait look once more. The loop is woken by returns
+ * only when it wants them, and then after a good part of what was staged has come back: a
+ * wake costs as much as many cached samples.
  *
- * Threads: the loop, the consumer; interrupt by any. Lock: STI_RANK_LOADER, never held across a
- * wait or a wake.
+ * Threads: the loop, the consumer; interrupt by any. Lock: STI_RANK_LOADER, never held
+ * across a wait or a wake.
  */
 #include "tier/staging.h"
 
@@ -51,9 +51,11 @@ sti_record_list_pop(struct sti_record_list *list)
     return record;
 }
 
-/* Nobody else knows a staging while it is made or freed, so its lock is not taken there. */
+/* Nobody else knows a staging while it is made or freed, so its lock is not taken
+ * there. */
 
-/* ---- set-up ------------------------------------------------------------------------------- */
+/* ---- set-up
+ * ------------------------------------------------------------------------------- */
 
 /* The arrays of a record, widest first, so that each is aligned. */
 #define ITEM_BYTES (5 * sizeof(uint64_t) + 3 * sizeof(uint32_t) + 2)
@@ -216,7 +218,8 @@ sti_staging_fini(struct sti_staging *staging)
     release_memory(staging);
 }
 
-/* ---- the consumer's side ------------------------------------------------------------------ */
+/* ---- the consumer's side
+ * ------------------------------------------------------------------ */
 
 static void
 add_batch(struct sti_stats *stats, const struct sti_record *record)
@@ -285,8 +288,8 @@ look_locked(struct sti_staging *staging, struct sti_record **ret_record, uint64_
 }
 
 /*
- * Sleeps until a post, or until a monotonic time at most. A signal ends nothing: a handler that
- * wants that calls interrupt. Returns 0 or -ETIMEDOUT.
+ * Sleeps until a post, or until a monotonic time at most. A signal ends nothing: a
+ * handler that wants that calls interrupt. Returns 0 or -ETIMEDOUT.
  */
 static int
 wait_until(struct sti_staging *staging, uint64_t deadline_ns)
@@ -334,7 +337,8 @@ sti_staging_next(struct sti_staging *staging, uint64_t timeout_ns, struct sti_re
     return rc;
 }
 
-/* The record that a handle names, or NULL: the handle is the caller's and may be anything. */
+/* The record that a handle names, or NULL: the handle is the caller's and may be
+ * anything. */
 static struct sti_record *
 find_borrowed(const struct sti_staging *staging, const void *handle)
 {
@@ -399,7 +403,8 @@ sti_staging_command(struct sti_staging *staging, enum sti_command command, uint6
     }
 }
 
-/* ---- the loop's side ------------------------------------------------------------------------ */
+/* ---- the loop's side
+ * ------------------------------------------------------------------------ */
 
 static bool
 stop_waiting_locked(struct sti_staging *staging) STI_REQUIRES(&staging->lock)
