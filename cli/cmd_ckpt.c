@@ -223,8 +223,7 @@ run_show(struct ckpt *c)
     return cli_finish(c->command);
 }
 
-/* ---- verify and export
- * ------------------------------------------------------------------------------ */
+/* ---- verify and export ------------------------------------------------------------- */
 
 static int
 say_progress(void *context, uint64_t done_bytes, uint64_t total_bytes)

@@ -190,8 +190,7 @@ list_entry(void *context, const char *name, unsigned char d_type)
     return strcmp(name, "stop") == 0 ? 7 : 0;
 }
 
-/* ---- kinds
- * --------------------------------------------------------------------------------- */
+/* ---- kinds ------------------------------------------------------------------------- */
 
 static void
 files_are_written_and_read(void **state)
@@ -368,8 +367,7 @@ bad_descriptors_are_results(void **state)
     assert_int_equal(stats.errors, 8);
 }
 
-/* ---- many
- * ---------------------------------------------------------------------------------- */
+/* ---- many -------------------------------------------------------------------------- */
 
 struct many {
     struct sti_aio_op ops[N_MANY];
@@ -580,8 +578,7 @@ few_descriptors_suffice(void **state)
     free(many);
 }
 
-/* ---- callbacks
- * ----------------------------------------------------------------------------- */
+/* ---- callbacks --------------------------------------------------------------------- */
 
 struct again {
     struct sti_aio_op op;
@@ -708,8 +705,7 @@ run_serves_others(void **state)
     world->aio = NULL;
 }
 
-/* ---- waits and wakes
- * ----------------------------------------------------------------------- */
+/* ---- waits and wakes --------------------------------------------------------------- */
 
 struct waker {
     struct sti_aio *aio;

@@ -57,8 +57,7 @@ sometimes(const struct fault_disk *disk, check_fn check)
     return !always(disk, check) && !never(disk, check);
 }
 
-/* ---- what is left
- * ---------------------------------------------------------------------------- */
+/* ---- what is left ------------------------------------------------------------------ */
 
 static bool
 has_f(struct fault_disk *left)
@@ -358,8 +357,7 @@ sizes_are_volatile_too(void **state)
     fault_stop(&disk);
 }
 
-/* ---- names
- * ----------------------------------------------------------------------------------- */
+/* ---- names ------------------------------------------------------------------------- */
 
 static void
 a_rename_is_all_or_nothing(void **state)
@@ -483,8 +481,7 @@ unlinks_and_directories_are_volatile(void **state)
     fault_stop(&disk);
 }
 
-/* ---- failed syncs
- * ---------------------------------------------------------------------------- */
+/* ---- failed syncs ------------------------------------------------------------------ */
 
 static void
 a_failed_sync_loses_what_it_covered(void **state)
@@ -531,8 +528,7 @@ a_failed_directory_sync_loses_names(void **state)
     fault_stop(&disk);
 }
 
-/* ---- power cuts
- * ------------------------------------------------------------------------------ */
+/* ---- power cuts -------------------------------------------------------------------- */
 
 static void
 without_power_nothing_happens(void **state)

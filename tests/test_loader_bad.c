@@ -70,8 +70,7 @@ is_spoiled(uint64_t sample)
     return false;
 }
 
-/* ---- fail
- * ----------------------------------------------------------------------------------- */
+/* ---- fail -------------------------------------------------------------------------- */
 
 static const char *
 words_for(uint64_t sample)
@@ -232,8 +231,7 @@ a_pipe_is_a_bad_sample(void **state)
         }
 }
 
-/* ---- replace
- * -------------------------------------------------------------------------------- */
+/* ---- replace ----------------------------------------------------------------------- */
 
 /* Sequential order, samples 7, 8, 9 and 30 bad: 10, 10, 10 and 31 stand in. */
 static uint64_t
@@ -413,8 +411,7 @@ a_set_without_a_good_sample_fails(void **state)
     }
 }
 
-/* ---- decoding
- * ------------------------------------------------------------------------------- */
+/* ---- decoding ---------------------------------------------------------------------- */
 
 static int
 decode_some(void *context, const stk_decode_args *args)
@@ -497,8 +494,7 @@ undecodable_samples_fail_their_batch(void **state)
     }
 }
 
-/* ---- unreadable
- * ----------------------------------------------------------------------------- */
+/* ---- unreadable -------------------------------------------------------------------- */
 
 /* As nobody, to whom one file, and then the directory, says no. Exit status 0: as it
  * should. */

@@ -53,8 +53,7 @@ remove_sets(void **state)
     return 0;
 }
 
-/* ---- nothing per sample
- * --------------------------------------------------------------------- */
+/* ---- nothing per sample ------------------------------------------------------------ */
 
 /* Reads an epoch without looking at it, so that nothing but the library may allocate. */
 static void
@@ -157,8 +156,7 @@ a_wait_starts_reads_with_one_call(void **state)
     }
 }
 
-/* ---- idle
- * ----------------------------------------------------------------------------------- */
+/* ---- idle -------------------------------------------------------------------------- */
 
 static uint64_t
 cpu_us(void)
@@ -216,8 +214,7 @@ an_idle_engine_sleeps(void **state)
     }
 }
 
-/* ---- memory
- * --------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------ */
 
 #define MANY UINT64_C(10000000)
 #define TINY_BYTES UINT64_C(16)

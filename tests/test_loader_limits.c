@@ -39,8 +39,7 @@ remove_sets(void **state)
     return 0;
 }
 
-/* ---- engine
- * --------------------------------------------------------------------------------- */
+/* ---- engine ------------------------------------------------------------------------ */
 
 static void
 engine_refused(const stk_engine_opts *opts, int code, const char *words)
@@ -102,8 +101,7 @@ the_largest_engine_opens(void **state)
     }
 }
 
-/* ---- versions
- * ------------------------------------------------------------------------------- */
+/* ---- versions ---------------------------------------------------------------------- */
 
 struct newer_engine_opts {
     stk_engine_opts opts;
@@ -179,8 +177,7 @@ results_have_a_size_too(void **state)
     stk_engine_close(engine);
 }
 
-/* ---- loader
- * --------------------------------------------------------------------------------- */
+/* ---- loader ------------------------------------------------------------------------ */
 
 static int
 no_decode(void *context, const stk_decode_args *args)
@@ -302,8 +299,7 @@ what_does_not_fit_is_infeasible(void **state)
     stk_engine_close(engine);
 }
 
-/* ---- data sets
- * ------------------------------------------------------------------------------ */
+/* ---- data sets --------------------------------------------------------------------- */
 
 static void
 dataset_refused(stk_engine *engine, const char *path, const stk_dataset_opts *opts, int code)
@@ -344,8 +340,7 @@ data_sets_that_are_none_are_refused(void **state)
     stk_engine_close(engine);
 }
 
-/* ---- few descriptors
- * ------------------------------------------------------------------------ */
+/* ---- few descriptors --------------------------------------------------------------- */
 
 #define MANY 2000
 

@@ -49,8 +49,7 @@ static const stk_order_opts orders[] = {
     {STK_ORDER_OPTS_INIT, .kind = STK_ORDER_SEQUENTIAL, .world = 2, .rank = 1},
 };
 
-/* ---- seek
- * ----------------------------------------------------------------------------------- */
+/* ---- seek -------------------------------------------------------------------------- */
 
 static uint64_t
 batches_of(const struct set *set, const stk_loader_opts *opts)
@@ -202,8 +201,7 @@ a_seek_keeps_the_cache(void **state)
     }
 }
 
-/* ---- states
- * --------------------------------------------------------------------------------- */
+/* ---- states ------------------------------------------------------------------------ */
 
 static char state_bytes[STK_LOADER_STATE_SIZE];
 
@@ -234,6 +232,14 @@ resume(stk_engine *engine, stk_dataset *dataset, const struct course *rest, size
 
     if (stk_loader_restore_state(loader, state_bytes, n_bytes, &err) != 0)
         fail_msg("%s", err.message);
+    (void)follow(loader, rest);
+    assert_int_equal(stk_loader_next(loader, &batch), STK_END);
+    stk_loader_close(loader);
+    /* The same by opening there. */
+    stk_loader_opts opts = *rest->opts;
+    opts.state = state_bytes;
+    opts.state_bytes = n_bytes;
+    loader = loader_open(engine, dataset, &opts);
     (void)follow(loader, rest);
     assert_int_equal(stk_loader_next(loader, &batch), STK_END);
     stk_loader_close(loader);
@@ -373,8 +379,7 @@ another_world_goes_on(void **state)
     }
 }
 
-/* ---- what is refused
- * ------------------------------------------------------------------------ */
+/* ---- what is refused --------------------------------------------------------------- */
 
 static void
 expect_refusal(stk_engine *engine, stk_dataset *dataset, const stk_loader_opts *opts,

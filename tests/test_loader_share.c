@@ -51,8 +51,7 @@ pause_us(long us)
     (void)nanosleep(&time, NULL);
 }
 
-/* ---- borrowing
- * ------------------------------------------------------------------------------ */
+/* ---- borrowing --------------------------------------------------------------------- */
 
 static void
 one_batch_too_many_is_an_error(void **state)
@@ -194,8 +193,7 @@ a_late_release_counts_for_its_own_epoch(void **state)
     stk_engine_close(engine);
 }
 
-/* ---- several loaders
- * ------------------------------------------------------------------------ */
+/* ---- several loaders --------------------------------------------------------------- */
 
 static void
 training_and_validation_alternate(void **state)
@@ -291,8 +289,7 @@ threads_use_loaders_of_their_own(void **state)
     }
 }
 
-/* ---- closing
- * -------------------------------------------------------------------------------- */
+/* ---- closing ----------------------------------------------------------------------- */
 
 static int
 slow_decode(void *context, const stk_decode_args *args)
@@ -352,8 +349,7 @@ nothing_can_be_closed(void **state)
     stk_loader_interrupt(NULL);
 }
 
-/* ---- interrupting
- * --------------------------------------------------------------------------- */
+/* ---- interrupting ------------------------------------------------------------------ */
 
 static stk_loader *interrupted;
 
@@ -418,8 +414,7 @@ a_wait_can_be_interrupted(void **state)
     }
 }
 
-/* ---- signals
- * -------------------------------------------------------------------------------- */
+/* ---- signals ----------------------------------------------------------------------- */
 
 /* Signals of a thread that it does not block, of those that can be. */
 static uint64_t

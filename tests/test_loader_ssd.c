@@ -37,8 +37,7 @@ static uint64_t sizes[FILES];
 static uint64_t folder_bytes;
 static const char *method; /* of the I/O, this time */
 
-/* ---- data sets whose bytes follow from the sample
- * ----------------------------------------- */
+/* ---- data sets whose bytes follow from the sample ---------------------------------- */
 
 static uint64_t
 mix(uint64_t value)
@@ -122,8 +121,7 @@ make_folder(void)
     }
 }
 
-/* ---- jobs
- * ---------------------------------------------------------------------------------- */
+/* ---- jobs -------------------------------------------------------------------------- */
 
 struct job {
     const char *data;
@@ -275,8 +273,7 @@ records_job(const char *tier_text, uint64_t epochs)
 
 #define RECORDS_BYTES ((uint64_t)RECORDS * RECORD_BYTES)
 
-/* ---- what is read from where
- * --------------------------------------------------------------- */
+/* ---- what is read from where ------------------------------------------------------- */
 
 static void
 test_next_job_starts_warm(void **state)
@@ -419,8 +416,7 @@ test_two_directories(void **state)
                  (long long)one.st_size, (long long)two.st_size);
 }
 
-/* ---- caches that are not as they should be
- * -------------------------------------------------- */
+/* ---- caches that are not as they should be ----------------------------------------- */
 
 static void
 overwrite(const char *path, uint64_t offset, const void *bytes, size_t n_bytes)
@@ -671,8 +667,7 @@ test_oldest_goes_first(void **state)
     assert_int_equal(access(foreign, F_OK), 0);
 }
 
-/* ---- killed
- * --------------------------------------------------------------------------------- */
+/* ---- killed ------------------------------------------------------------------------ */
 
 /* The killed process is this program again: threads do not survive a fork. */
 static pid_t
@@ -729,8 +724,7 @@ be_killed(char **argv)
     return 0;
 }
 
-/* ---- main
- * ----------------------------------------------------------------------------------- */
+/* ---- main -------------------------------------------------------------------------- */
 
 static int
 set_up(void)

@@ -59,8 +59,7 @@ read_all(stk_engine *engine, stk_dataset *dataset, const struct set *set,
     stk_loader_close(loader);
 }
 
-/* ---- orders
- * --------------------------------------------------------------------------------- */
+/* ---- orders ------------------------------------------------------------------------ */
 
 static const stk_order_opts orders[] = {
     {STK_ORDER_OPTS_INIT, .kind = STK_ORDER_SEQUENTIAL},
@@ -140,8 +139,7 @@ ranks_cover_the_set(void **state)
     }
 }
 
-/* ---- data sets, policies, layouts
- * ----------------------------------------------------------- */
+/* ---- data sets, policies, layouts -------------------------------------------------- */
 
 static void
 try_policies(stk_engine *engine, const struct set *set, uint32_t layout)
@@ -209,8 +207,7 @@ buffered_reads_give_the_same(void **state)
     }
 }
 
-/* ---- decoding
- * ------------------------------------------------------------------------------- */
+/* ---- decoding ---------------------------------------------------------------------- */
 
 #define SLOT_BYTES 24u
 
@@ -282,8 +279,7 @@ decoding_sees_every_sample(void **state)
     }
 }
 
-/* ---- the run
- * -------------------------------------------------------------------------------- */
+/* ---- the run ----------------------------------------------------------------------- */
 
 static void
 an_endless_run_goes_on(void **state)

@@ -192,8 +192,7 @@ returns_wake_when_wanted(void **state)
     sti_staging_fini(&staging);
 }
 
-/* ---- waiting
- * -------------------------------------------------------------------------------- */
+/* ---- waiting ----------------------------------------------------------------------- */
 
 static void *
 play_loop(void *context)

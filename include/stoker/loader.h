@@ -101,6 +101,9 @@ typedef int (*stk_decode_fn)(void *context, const stk_decode_args *args);
  * retries         of a read that failed, 1 .. 16 (STK_NONE: none); 0: 1.
  * bad_sample      stk_bad_sample.
  * decode          NULL: the bytes as they are stored; with several fields, RAW only.
+ * state           begins where this state was saved rather than at the start, so that a resumed
+ *                 job makes no order that it will not read. Checked as by
+ *                 stk_loader_restore_state(), with its errors.
  * item_bytes      bytes of a slot; with decode, required; without, 0 or the record size.
  */
 typedef struct stk_loader_opts {
@@ -122,6 +125,8 @@ typedef struct stk_loader_opts {
     void *decode_context; /* borrowed until the loader is closed */
     uint64_t item_bytes;
     const stk_order_opts *order; /* NULL: TORCH, seed 0, world 1 */
+    const void *state;           /* NULL, or where to begin, of stk_loader_save_state() */
+    uint64_t state_bytes;
     uint64_t ssd_bytes;
 } stk_loader_opts;
 

@@ -55,8 +55,7 @@ array_traverse(PyObject *object, visitproc visit, void *arg)
     return 0;
 }
 
-/* ---- the buffer protocol
- * -------------------------------------------------------------------- */
+/* ---- the buffer protocol ----------------------------------------------------------- */
 
 int
 stkpy_array_hold(struct stkpy_array *array)
@@ -131,8 +130,7 @@ array_release_buffer(PyObject *object, Py_buffer *view)
     stkpy_array_put((struct stkpy_array *)object);
 }
 
-/* ---- as a sequence: what memoryview() does
- * --------------------------------------------------- */
+/* ---- as a sequence: what memoryview() does ----------------------------------------- */
 
 static Py_ssize_t
 array_length(PyObject *object)

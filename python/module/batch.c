@@ -101,8 +101,7 @@ batch_length(PyObject *object)
     return (Py_ssize_t)((struct stkpy_batch *)object)->batch.count;
 }
 
-/* ---- what is in it
- * -------------------------------------------------------------------------- */
+/* ---- what is in it ----------------------------------------------------------------- */
 
 static PyObject *
 batch_samples(PyObject *object, void *unused)
@@ -161,8 +160,7 @@ batch_last_of_epoch(PyObject *object, void *unused)
     return PyBool_FromLong(((struct stkpy_batch *)object)->batch.last_of_epoch != 0);
 }
 
-/* ---- its samples one by one
- * ----------------------------------------------------------------- */
+/* ---- its samples one by one -------------------------------------------------------- */
 
 struct items {
     PyObject_HEAD struct stkpy_batch *batch;
@@ -228,8 +226,7 @@ items_get(PyObject *object, Py_ssize_t at)
     return view;
 }
 
-/* ---- types
- * ---------------------------------------------------------------------------------- */
+/* ---- types ------------------------------------------------------------------------- */
 
 #define AT(member) (Py_ssize_t) offsetof(struct stkpy_batch, batch.member)
 

@@ -42,8 +42,7 @@ static const struct stkpy_option options[] = {
 
 static const char *const positional[] = {"engine", "dataset", "batch_size", "epochs", NULL};
 
-/* ---- opening
- * -------------------------------------------------------------------------------- */
+/* ---- opening ----------------------------------------------------------------------- */
 
 /* The order: an Order, or its kind and arguments among the loader's own. */
 static int
@@ -159,8 +158,7 @@ loader_init(PyObject *object, PyObject *args, PyObject *kwargs)
     return rc;
 }
 
-/* ---- closing
- * -------------------------------------------------------------------------------- */
+/* ---- closing ----------------------------------------------------------------------- */
 
 static void
 close_now(struct stkpy_loader *self)
@@ -232,8 +230,7 @@ loader_traverse(PyObject *object, visitproc visit, void *arg)
     return 0;
 }
 
-/* ---- calls
- * ---------------------------------------------------------------------------------- */
+/* ---- calls ------------------------------------------------------------------------- */
 
 static int
 check(struct stkpy_loader *self)
@@ -283,8 +280,7 @@ stkpy_loader_give_back(struct stkpy_loader *self, const stk_batch *batch)
         (void)stk_loader_release(self->loader, &own); /* is out */
 }
 
-/* ---- batches
- * -------------------------------------------------------------------------------- */
+/* ---- batches ----------------------------------------------------------------------- */
 
 /* The library's result, or -ETIMEDOUT with an exception that a signal's handler has
  * raised. */
@@ -415,8 +411,7 @@ loader_enter(PyObject *object, PyObject *unused)
     return object;
 }
 
-/* ---- positions
- * ------------------------------------------------------------------------------ */
+/* ---- positions --------------------------------------------------------------------- */
 
 static PyObject *
 result_of(int rc, const char *message)
@@ -489,8 +484,7 @@ loader_restore(PyObject *object, PyObject *state)
     return rc < 0 && rc != -EBUSY ? stkpy_raise(rc, &err) : result_of(rc, "");
 }
 
-/* ---- types
- * ---------------------------------------------------------------------------------- */
+/* ---- types ------------------------------------------------------------------------- */
 
 static PyMethodDef methods[] = {
     {"epoch", loader_epoch, METH_NOARGS,

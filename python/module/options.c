@@ -72,8 +72,7 @@ stkpy_arguments_end(PyObject *arguments, const char *callable)
     return -1;
 }
 
-/* ---- values
- * --------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------ */
 
 int
 stkpy_u64(PyObject *object, const char *what, uint64_t *ret_value)

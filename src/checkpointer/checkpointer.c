@@ -347,8 +347,7 @@ sti_checkpointer_status(struct sti_checkpointer *checkpointer, stk_ckpt_status *
                                 .unfinished = from.unfinished};
 }
 
-/* ---- looking at the directory
- * ------------------------------------------------------------------------ */
+/* ---- looking at the directory ------------------------------------------------------ */
 
 static int
 begin_scan(struct sti_checkpointer *checkpointer, struct sti_scan *scan, stk_error *err)

@@ -77,8 +77,7 @@ sti_view_close(struct sti_view *view)
     sti_reader_close(view->reader);
 }
 
-/* ---- what is in it
- * ----------------------------------------------------------------------------------- */
+/* ---- what is in it ----------------------------------------------------------------- */
 
 static bool
 is_blob_name(const char *name)

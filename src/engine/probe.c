@@ -29,8 +29,7 @@
 static const uint32_t blocks[] = {4096, 65536, CHUNK_BYTES};
 static const uint32_t depths[] = {1, 4, 16, DEPTH_MAX};
 
-/* ---- the file
- * ----------------------------------------------------------------------------- */
+/* ---- the file ---------------------------------------------------------------------- */
 
 static int32_t
 execute(struct sti_aio_op op)
@@ -95,8 +94,7 @@ fill(int fd, char *chunk, uint64_t n_bytes, uint64_t until_ns, uint64_t *ret_byt
     return 0;
 }
 
-/* ---- points
- * ------------------------------------------------------------------------------- */
+/* ---- points ------------------------------------------------------------------------ */
 
 struct point {
     struct sti_aio *aio;
@@ -268,8 +266,7 @@ out:
     return rc;
 }
 
-/* ---- short ones
- * --------------------------------------------------------------------------- */
+/* ---- short ones -------------------------------------------------------------------- */
 
 static int
 read_back(int fd, char *chunk, uint64_t n_bytes, struct sti_cost_point *ret_point)

@@ -38,8 +38,7 @@ sti_dataset_count(const struct sti_dataset *dataset)
     return dataset->index.head.samples;
 }
 
-/* ---- down to the data set that has a sample
- * ------------------------------------------------- */
+/* ---- down to the data set that has a sample ---------------------------------------- */
 
 /* The child that a sample of a view is of. */
 static uint32_t
@@ -82,8 +81,7 @@ find_base(const struct sti_dataset *dataset, uint64_t *sample, uint32_t *ret_fil
     return dataset;
 }
 
-/* ---- samples
- * -------------------------------------------------------------------------------- */
+/* ---- samples ----------------------------------------------------------------------- */
 
 static int
 span_extent(const struct sti_dataset *dataset, uint64_t sample, struct sti_extent *ret_extent)
@@ -208,8 +206,7 @@ sti_dataset_path(const struct sti_dataset *dataset, uint64_t sample, char *buffe
     return written < 0 || (size_t)written >= size ? -ENAMETOOLONG : 0;
 }
 
-/* ---- fields
- * --------------------------------------------------------------------------------- */
+/* ---- fields ------------------------------------------------------------------------ */
 
 uint32_t
 sti_dataset_fields(const struct sti_dataset *dataset)
@@ -243,8 +240,7 @@ sti_dataset_field(const struct sti_dataset *dataset, uint64_t sample, uint32_t f
     return (struct sti_field_range){.at = range.at, .n_bytes = range.n_bytes};
 }
 
-/* ---- the whole
- * ------------------------------------------------------------------------------ */
+/* ---- the whole --------------------------------------------------------------------- */
 
 int
 sti_dataset_dir_fd(const struct sti_dataset *dataset)

@@ -61,8 +61,7 @@ grow(void *array, uint64_t *room, uint64_t n, size_t element_bytes)
     return grown;
 }
 
-/* ---- keys
- * ----------------------------------------------------------------------------------- */
+/* ---- keys -------------------------------------------------------------------------- */
 
 static bool
 has_key(const struct sti_shard *shard, uint64_t sample, const char *key, size_t key_bytes)
@@ -145,8 +144,7 @@ add_sample(struct sti_shard *shard, const struct sti_tar_member *member, size_t 
     return 0;
 }
 
-/* ---- fields
- * --------------------------------------------------------------------------------- */
+/* ---- fields ------------------------------------------------------------------------ */
 
 /* The number of a field, in lower case, added if it is new. */
 static int

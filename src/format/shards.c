@@ -82,8 +82,7 @@ fail(const char *pattern, int code, stk_error *err)
                               sti_error_text(code));
 }
 
-/* ---- braces
- * --------------------------------------------------------------------------------- */
+/* ---- braces ------------------------------------------------------------------------ */
 
 struct expansion {
     struct sti_shards *shards;
@@ -248,8 +247,7 @@ sti_shards_expand(struct sti_shards *shards, const char *pattern, stk_error *err
     return rc;
 }
 
-/* ---- listing
- * -------------------------------------------------------------------------------- */
+/* ---- listing ----------------------------------------------------------------------- */
 
 static int
 compare_names(const void *a, const void *b)
@@ -386,8 +384,7 @@ sti_shards_find(struct sti_shards *shards, struct sti_aio *aio, int dir_fd, cons
     return rc == 0 ? check_unique(shards, shown, err) : rc;
 }
 
-/* ---- comparing
- * ------------------------------------------------------------------------------ */
+/* ---- comparing --------------------------------------------------------------------- */
 
 #define HINT "; rebuild the index (option rebuild, or: stoker index --rebuild)"
 

@@ -51,8 +51,7 @@ refuse(const struct sti_tar *tar, const char *what, stk_error *err)
                               (ull)tar->offset, what);
 }
 
-/* ---- numbers
- * ------------------------------------------------------------------------------ */
+/* ---- numbers ----------------------------------------------------------------------- */
 
 /* Base 256: the first byte is 0x80, the others are the number; 0xff would be a negative
  * one. */
@@ -133,8 +132,7 @@ has_checksum(const unsigned char *header)
     return wanted == sum || (int64_t)wanted == (int64_t)sum - 256 * (int64_t)n_high;
 }
 
-/* ---- what is no archive
- * --------------------------------------------------------------------- */
+/* ---- what is no archive ------------------------------------------------------------ */
 
 struct compression {
     const char *magic;
@@ -177,8 +175,7 @@ refuse_sparse(const struct sti_tar *tar, stk_error *err)
                   err);
 }
 
-/* ---- extended headers
- * ------------------------------------------------------------------------ */
+/* ---- extended headers -------------------------------------------------------------- */
 
 static int
 take_path(struct sti_tar *tar, const char *path, size_t n_bytes, stk_error *err)
@@ -249,8 +246,7 @@ take_records(struct sti_tar *tar, const char *at, uint64_t n_bytes, bool is_glob
     return 0;
 }
 
-/* ---- members
- * -------------------------------------------------------------------------------- */
+/* ---- members ----------------------------------------------------------------------- */
 
 /* The name in the header itself. */
 static void

@@ -38,8 +38,7 @@ struct merge {
     bool are_required; /* they were asked for */
 };
 
-/* ---- fields
- * --------------------------------------------------------------------------------- */
+/* ---- fields ------------------------------------------------------------------------ */
 
 static uint32_t
 find_field(const struct merge *merge, const char *name)
@@ -100,8 +99,7 @@ take_found(struct merge *merge)
     return 0;
 }
 
-/* ---- samples
- * -------------------------------------------------------------------------------- */
+/* ---- samples ----------------------------------------------------------------------- */
 
 /* A sample as it will be in the index. */
 struct sample {
@@ -200,8 +198,7 @@ put_samples(struct merge *merge)
     return 0;
 }
 
-/* ---- the whole
- * ------------------------------------------------------------------------------ */
+/* ---- the whole --------------------------------------------------------------------- */
 
 /* Counts everything, so that the index can be allocated. */
 static int

@@ -52,8 +52,7 @@ no_memory(stk_error *err)
     return sti_error_set(err, -ENOMEM, "no memory for the view");
 }
 
-/* ---- what all views have
- * -------------------------------------------------------------------- */
+/* ---- what all views have ----------------------------------------------------------- */
 
 static bool
 is_same_shape(const struct sti_index_head *a, const struct sti_index_head *b)
@@ -193,8 +192,7 @@ set_fingerprint(struct sti_dataset *made, uint64_t hash)
     made->index.head.fingerprint = hash ? hash : 1;
 }
 
-/* ---- subset
- * --------------------------------------------------------------------------------- */
+/* ---- subset ------------------------------------------------------------------------ */
 
 static int
 fill_subset(struct sti_dataset *made, const uint64_t *ids, uint64_t first, uint64_t n,
@@ -278,8 +276,7 @@ sti_view_subset(struct sti_dataset **ret_dataset, struct sti_dataset *child, con
     return 0;
 }
 
-/* ---- concatenation
- * -------------------------------------------------------------------------- */
+/* ---- concatenation ----------------------------------------------------------------- */
 
 static int
 fill_concat(struct sti_dataset *made, stk_error *err)
@@ -329,8 +326,7 @@ sti_view_concat(struct sti_dataset **ret_dataset, struct sti_dataset *const *chi
     return 0;
 }
 
-/* ---- mix
- * ------------------------------------------------------------------------------------ */
+/* ---- mix --------------------------------------------------------------------------- */
 
 static int
 fill_mix(struct sti_dataset *made, const double *weights, uint64_t samples, stk_error *err)

@@ -67,8 +67,7 @@ sti_aio_count(uint64_t *counter, uint64_t n) /* NOLINT(readability-non-const-par
     __atomic_store_n(counter, __atomic_load_n(counter, __ATOMIC_RELAXED) + n, __ATOMIC_RELAXED);
 }
 
-/* ---- delayed operations: a binary heap by due time
- * ------------------------------------- */
+/* ---- delayed operations: a binary heap by due time --------------------------------- */
 
 static void
 delayed_push(struct sti_aio *aio, struct sti_aio_op *op)
@@ -107,8 +106,7 @@ delayed_pop(struct sti_aio *aio)
     return top;
 }
 
-/* ---- completion
- * -------------------------------------------------------------------------- */
+/* ---- completion -------------------------------------------------------------------- */
 
 static void
 make_ready(struct sti_aio *aio, struct sti_aio_op *op)
@@ -259,8 +257,7 @@ take_remote(struct sti_aio *aio)
     }
 }
 
-/* ---- the owner's side
- * -------------------------------------------------------------------- */
+/* ---- the owner's side -------------------------------------------------------------- */
 
 void
 sti_aio_submit(struct sti_aio *aio, struct sti_aio_op *op)
@@ -429,8 +426,7 @@ sti_aio_method_name(const struct sti_aio *aio)
     return aio->method->name;
 }
 
-/* ---- open and close
- * ---------------------------------------------------------------------- */
+/* ---- open and close ---------------------------------------------------------------- */
 
 /* The last job may still be on its way out of complete_remote(). */
 static void

@@ -53,8 +53,7 @@ struct sti_fault {
     uint64_t n_matched[MAX_RULES];
 };
 
-/* ---- rules
- * --------------------------------------------------------------------------------- */
+/* ---- rules ------------------------------------------------------------------------- */
 
 static bool
 is_on_path(const struct sti_fault *fault, const struct sti_aio_op *op, const char *part)
@@ -104,8 +103,7 @@ match_rule(struct sti_fault *fault, const struct sti_aio_op *op, uint64_t op_idx
     return NULL;
 }
 
-/* ---- steps
- * --------------------------------------------------------------------------------- */
+/* ---- steps ------------------------------------------------------------------------- */
 
 /* Takes a step; false when there is no power for it. */
 static bool
@@ -229,8 +227,7 @@ pick_next(struct sti_fault *fault)
     return n_able > 0 ? picked : delayed;
 }
 
-/* ---- the method
- * ---------------------------------------------------------------------------- */
+/* ---- the method -------------------------------------------------------------------- */
 
 static int
 fault_open(struct sti_aio *aio, stk_error *err)
@@ -315,8 +312,7 @@ static const struct sti_aio_method fault_method = {
     .wait = fault_wait,
 };
 
-/* ---- what tests call
- * ----------------------------------------------------------------------- */
+/* ---- what tests call --------------------------------------------------------------- */
 
 int
 sti_fault_new(struct sti_fault **ret_fault)

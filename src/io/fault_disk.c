@@ -33,8 +33,7 @@ sti_fault_random(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-/* ---- bytes and names
- * ----------------------------------------------------------------------- */
+/* ---- bytes and names --------------------------------------------------------------- */
 
 int
 sti_fault_bytes_resize(struct sti_fault_bytes *bytes, uint64_t n_bytes)
@@ -115,8 +114,7 @@ sti_fault_names_set(struct sti_fault_names *names, const char *name, struct sti_
     return 0;
 }
 
-/* ---- changes
- * ------------------------------------------------------------------------------- */
+/* ---- changes ----------------------------------------------------------------------- */
 
 struct sti_fault_change *
 sti_fault_change_new(const struct sti_fault_fs *fs, enum sti_fault_change_kind kind,
@@ -232,8 +230,7 @@ apply(const struct sti_fault_change *change, struct sti_fault_node *to,
     return rc;
 }
 
-/* ---- syncs
- * --------------------------------------------------------------------------------- */
+/* ---- syncs ------------------------------------------------------------------------- */
 
 void
 sti_fault_disk_complete(struct sti_fault_fs *fs, uint64_t op_idx, uint64_t stamp)
@@ -306,8 +303,7 @@ sti_fault_disk_lose(struct sti_fault_fs *fs, const struct sti_fault_node *node, 
             change->is_lost = true;
 }
 
-/* ---- crashes
- * ------------------------------------------------------------------------------- */
+/* ---- crashes ----------------------------------------------------------------------- */
 
 static void
 count_undecided(const struct sti_fault_fs *fs, uint64_t *ret_changes, uint64_t *ret_tearable)

@@ -69,8 +69,7 @@ sti_fault_fs_fini(struct sti_fault_fs *fs)
     sti_mem_free(fs->handles);
 }
 
-/* ---- descriptors and paths
- * ----------------------------------------------------------------- */
+/* ---- descriptors and paths --------------------------------------------------------- */
 
 static struct sti_fault_handle *
 handle_of(const struct sti_fault_fs *fs, int fd)
@@ -180,8 +179,7 @@ sti_fault_find(const struct sti_fault_fs *fs, int dir_fd, const char *path,
     return rc;
 }
 
-/* ---- bytes
- * --------------------------------------------------------------------------------- */
+/* ---- bytes ------------------------------------------------------------------------- */
 
 /* Changes the size, with a change that says so. */
 static int
@@ -277,8 +275,7 @@ read_path(const struct sti_fault_fs *fs, const struct sti_aio_op *op, uint32_t l
     return read_node(place.node, op->open_flags, op, limit_bytes);
 }
 
-/* ---- operations on descriptors
- * ------------------------------------------------------------- */
+/* ---- operations on descriptors ----------------------------------------------------- */
 
 static int32_t
 open_path(struct sti_fault_fs *fs, const struct sti_aio_op *op)

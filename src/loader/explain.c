@@ -84,8 +84,7 @@ length_of(const struct walk *walk, uint64_t sample)
     return sti_dataset_length(walk->dataset, sample);
 }
 
-/* ---- keeping
- * ------------------------------------------------------------------------------ */
+/* ---- keeping ----------------------------------------------------------------------- */
 
 static void
 drop(struct walk *walk, uint64_t sample)
@@ -185,8 +184,7 @@ give_back(struct walk *walk, uint64_t position, uint64_t n_bytes, uint64_t limit
     }
 }
 
-/* ---- the walk
- * ----------------------------------------------------------------------------- */
+/* ---- the walk ---------------------------------------------------------------------- */
 
 static void
 bring_from_origin(struct walk *walk, uint64_t sample, stk_explained *epoch)
@@ -275,8 +273,7 @@ take(struct walk *walk, uint64_t position, stk_explained *epoch)
     epoch->tier_bytes[tier] += n_bytes;
 }
 
-/* ---- the clock
- * ---------------------------------------------------------------------------- */
+/* ---- the clock --------------------------------------------------------------------- */
 
 static double
 seconds_of(const struct walk *walk, stk_tier tier, double n_samples, double n_bytes)
@@ -369,8 +366,7 @@ walk_epoch(struct walk *walk, uint64_t idx, stk_explained *epoch)
     conclude_epoch(walk, epoch, began_s, busy_s);
 }
 
-/* ---- set-up
- * ------------------------------------------------------------------------------- */
+/* ---- set-up ------------------------------------------------------------------------ */
 
 static int
 make_tables(struct walk *walk)

@@ -35,8 +35,7 @@ larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* ---- one item
- * ------------------------------------------------------------------------------ */
+/* ---- one item ---------------------------------------------------------------------- */
 
 /* Points an item's fields into the bytes of its sample. */
 static void
@@ -183,8 +182,7 @@ sti_fetcher_take(struct sti_fetcher *fetcher, struct sti_record *record, uint32_
     return true;
 }
 
-/* ---- the stream
- * ---------------------------------------------------------------------------- */
+/* ---- the stream -------------------------------------------------------------------- */
 
 static void
 count_for_bound(struct sti_fetcher *fetcher, uint64_t epoch, uint64_t sample)
@@ -331,8 +329,7 @@ walk(struct sti_fetcher *fetcher)
     say_if_idle(fetcher);
 }
 
-/* ---- records that come back
- * ----------------------------------------------------------------- */
+/* ---- records that come back -------------------------------------------------------- */
 
 /* Lets go of what a record's items hold. */
 static void
@@ -362,8 +359,7 @@ release_records(struct sti_fetcher *fetcher, struct sti_record *record)
     }
 }
 
-/* ---- commands
- * ------------------------------------------------------------------------------- */
+/* ---- commands ---------------------------------------------------------------------- */
 
 static void
 seek(struct sti_fetcher *fetcher, uint64_t epoch, uint64_t idx)
@@ -468,8 +464,7 @@ sti_fetcher_push(struct sti_fetcher *fetcher, const struct sti_list_part *part)
     return rc;
 }
 
-/* ---- set-up
- * --------------------------------------------------------------------------------- */
+/* ---- set-up ------------------------------------------------------------------------ */
 
 uint32_t
 sti_fetcher_align(const struct sti_fetcher *fetcher)
@@ -629,6 +624,13 @@ sti_fetcher_new(struct sti_fetcher **ret_fetcher, const struct sti_fetcher_opts 
     sti_bound_init(&fetcher->bound, sti_fetcher_capacity_bytes(fetcher));
     *ret_fetcher = fetcher;
     return 0;
+}
+
+void
+sti_fetcher_begin_at(struct sti_fetcher *fetcher, uint64_t epoch, uint64_t idx)
+{
+    fetcher->position = sti_horizon_start(fetcher->horizon, epoch, idx);
+    fetcher->returned_position = fetcher->position;
 }
 
 void

@@ -63,6 +63,10 @@ int
 sti_fetcher_new(struct sti_fetcher **ret_fetcher, const struct sti_fetcher_opts *opts,
                 stk_error *err);
 
+/* Begins at an index of an epoch instead of the start; before the fetcher is attached. */
+void
+sti_fetcher_begin_at(struct sti_fetcher *fetcher, uint64_t epoch, uint64_t idx);
+
 /* Frees a fetcher that was stopped by STI_COMMAND_STOP and detached. NULL is allowed. */
 void
 sti_fetcher_free(struct sti_fetcher *fetcher);

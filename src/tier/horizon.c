@@ -148,8 +148,7 @@ sti_horizon_start(struct sti_horizon *horizon, uint64_t epoch, uint64_t idx)
     horizon->linked_position = base;
     horizon->current = NULL;
     for (uint32_t at = 0; at < horizon->n_slots; at++)
-        if (horizon->slots[at].links)
-            memset(horizon->slots[at].links, 0, horizon->length * sizeof(uint32_t));
+        sti_table_clear_links(horizon, &horizon->slots[at]);
     return base;
 }
 

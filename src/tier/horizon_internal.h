@@ -13,6 +13,7 @@ struct sti_epoch_slot {
     struct sti_horizon *horizon;
     void *ids;       /* sti_order_id_bytes() each */
     uint32_t *links; /* how far behind a position the sample's next use lies; 0: not known */
+    bool has_links;  /* some may not be 0 */
     void *scratch;   /* sti_order_scratch_bytes(), of one slot at most but for jobs under way */
     uint64_t epoch;
     struct sti_order_cursor cursor;
@@ -86,6 +87,10 @@ uint64_t
 sti_table_sample(struct sti_horizon *horizon, uint64_t position);
 uint32_t *
 sti_table_link(struct sti_horizon *horizon, uint64_t position);
+
+/* Makes all links of a slot 0. */
+void
+sti_table_clear_links(const struct sti_horizon *horizon, struct sti_epoch_slot *slot);
 
 /* Lists. */
 int

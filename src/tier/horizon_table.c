@@ -14,8 +14,8 @@
 #include "base/mem.h"
 #include "tier/horizon_internal.h"
 
-/* Positions linked per step: well under a millisecond. */
-#define LINK_STEP 16384u
+/* Positions linked per step: a few milliseconds where all of the catalogue is cold. */
+#define LINK_STEP 4096u
 
 static int
 state_of(const struct sti_epoch_slot *slot)
@@ -109,6 +109,14 @@ prepare_scratch(struct sti_horizon *horizon, struct sti_epoch_slot *slot)
     return slot->scratch || n_bytes == 0 ? 0 : -ENOMEM;
 }
 
+void
+sti_table_clear_links(const struct sti_horizon *horizon, struct sti_epoch_slot *slot)
+{
+    if (slot->has_links)
+        memset(slot->links, 0, horizon->length * sizeof(uint32_t));
+    slot->has_links = false;
+}
+
 /* Memory stays with the slots, so that only the first round of epochs allocates. */
 static int
 prepare_slot(struct sti_horizon *horizon, struct sti_epoch_slot *slot)
@@ -128,7 +136,7 @@ prepare_slot(struct sti_horizon *horizon, struct sti_epoch_slot *slot)
         slot->links = sti_mem_new(horizon->length, sizeof(uint32_t));
         return slot->links ? 0 : -ENOMEM;
     }
-    memset(slot->links, 0, horizon->length * sizeof(uint32_t));
+    sti_table_clear_links(horizon, slot);
     return 0;
 }
 
@@ -230,6 +238,7 @@ sti_table_link(struct sti_horizon *horizon, uint64_t position)
     struct sti_epoch_slot *slot = slot_of(horizon, epoch);
     if (!slot || state_of(slot) != STI_SLOT_READY || !slot->links)
         return NULL;
+    slot->has_links = true;
     return &slot->links[idx];
 }
 

@@ -91,8 +91,7 @@ sti_fetcher_reads_fini(struct sti_fetcher *fetcher)
     sti_mem_free(fetcher->waiters);
 }
 
-/* ---- waiting items
- * ------------------------------------------------------------------------ */
+/* ---- waiting items ----------------------------------------------------------------- */
 
 uint32_t
 sti_fetcher_new_waiter(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item)
@@ -141,8 +140,7 @@ sti_fetcher_drop_waiters(struct sti_fetcher *fetcher)
     }
 }
 
-/* ---- completion
- * ----------------------------------------------------------------------------- */
+/* ---- completion -------------------------------------------------------------------- */
 
 static void
 submit(struct sti_fetcher *fetcher, struct sti_read *read)
@@ -345,8 +343,7 @@ sti_fetcher_read_again(struct sti_fetcher *fetcher, struct sti_read *read)
     submit(fetcher, read);
 }
 
-/* ---- start
- * -------------------------------------------------------------------------------- */
+/* ---- start ------------------------------------------------------------------------- */
 
 void
 sti_fetcher_submit_growing(struct sti_fetcher *fetcher)

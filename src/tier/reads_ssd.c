@@ -18,8 +18,7 @@
 /* Less than this is checked by the loop: a hand-over would cost more. */
 #define CHECK_AT_ONCE_BYTES (UINT64_C(16) << 10)
 
-/* ---- reading
- * ------------------------------------------------------------------------------ */
+/* ---- reading ----------------------------------------------------------------------- */
 
 static void
 check(struct sti_aio_op *op)
@@ -148,8 +147,7 @@ sti_fetcher_read_ssd(struct sti_fetcher *fetcher, struct sti_record *record, uin
     return true;
 }
 
-/* ---- set-up
- * ------------------------------------------------------------------------------- */
+/* ---- set-up ------------------------------------------------------------------------ */
 
 static void
 on_trouble(void *context, const char *path, int code, bool is_full)

@@ -32,8 +32,7 @@ round_up(uint64_t value, uint64_t unit)
     return (value + unit - 1) / unit * unit;
 }
 
-/* ---- places
- * ------------------------------------------------------------------------------- */
+/* ---- places ------------------------------------------------------------------------ */
 
 void
 sti_ssd_forget(struct sti_ssd *ssd, uint64_t sample)
@@ -76,8 +75,7 @@ stop_writing(struct sti_ssd *ssd, uint32_t dir, int code)
     ssd->opts.on_trouble(ssd->opts.context, ssd->opts.parts[dir].path, code, true);
 }
 
-/* ---- segments
- * ----------------------------------------------------------------------------- */
+/* ---- segments ---------------------------------------------------------------------- */
 
 static void
 release(struct sti_segment *segment)
@@ -214,8 +212,7 @@ close_segment(struct sti_ssd *ssd)
     write_if_complete(segment);
 }
 
-/* ---- reservations
- * ------------------------------------------------------------------------- */
+/* ---- reservations ------------------------------------------------------------------ */
 
 static bool
 belongs(const struct sti_ssd *ssd, uint64_t n_bytes)
@@ -366,8 +363,7 @@ sti_ssd_finish(struct sti_ssd *ssd)
     return true;
 }
 
-/* ---- open and close
- * ----------------------------------------------------------------------- */
+/* ---- open and close ---------------------------------------------------------------- */
 
 struct loading {
     struct sti_ssd *ssd;

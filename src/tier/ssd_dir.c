@@ -87,8 +87,7 @@ unlink_at(int dir_fd, const char *path)
     sti_aio_op_execute(&op); /* not there, or it stays and O_EXCL says so */
 }
 
-/* ---- the subfolder
- * ----------------------------------------------------------------------- */
+/* ---- the subfolder ----------------------------------------------------------------- */
 
 static int
 open_subfolder(struct sti_ssd_dir *dir, int root_fd)
@@ -126,8 +125,7 @@ lock(struct sti_ssd_dir *dir)
     return 0;
 }
 
-/* ---- files
- * -------------------------------------------------------------------------------- */
+/* ---- files ------------------------------------------------------------------------- */
 
 static uint64_t
 file_bytes(int dir_fd, const char *path)
@@ -209,8 +207,7 @@ make_files(struct sti_ssd_dir *dir, bool is_buffered)
     return write_at(dir->catalog_fd, head, sizeof(head), 0);
 }
 
-/* ---- the catalogue
- * ------------------------------------------------------------------------ */
+/* ---- the catalogue ----------------------------------------------------------------- */
 
 struct reading {
     const struct sti_ssd_dir_opts *opts;
@@ -269,8 +266,7 @@ read_catalog(struct sti_ssd_dir *dir, const struct sti_ssd_dir_opts *opts)
     return n < 0 ? n : 0;
 }
 
-/* ---- open and close
- * ----------------------------------------------------------------------- */
+/* ---- open and close ---------------------------------------------------------------- */
 
 static int
 open_locked(struct sti_ssd_dir *dir, int root_fd, const struct sti_ssd_dir_opts *opts)

@@ -54,8 +54,7 @@ sti_record_list_pop(struct sti_record_list *list)
 /* Nobody else knows a staging while it is made or freed, so its lock is not taken
  * there. */
 
-/* ---- set-up
- * ------------------------------------------------------------------------------- */
+/* ---- set-up ------------------------------------------------------------------------ */
 
 /* The arrays of a record, widest first, so that each is aligned. */
 #define ITEM_BYTES (5 * sizeof(uint64_t) + 3 * sizeof(uint32_t) + 2)
@@ -218,8 +217,7 @@ sti_staging_fini(struct sti_staging *staging)
     release_memory(staging);
 }
 
-/* ---- the consumer's side
- * ------------------------------------------------------------------ */
+/* ---- the consumer's side ----------------------------------------------------------- */
 
 static void
 add_batch(struct sti_stats *stats, const struct sti_record *record)
@@ -403,8 +401,7 @@ sti_staging_command(struct sti_staging *staging, enum sti_command command, uint6
     }
 }
 
-/* ---- the loop's side
- * ------------------------------------------------------------------------ */
+/* ---- the loop's side --------------------------------------------------------------- */
 
 static bool
 stop_waiting_locked(struct sti_staging *staging) STI_REQUIRES(&staging->lock)
