@@ -26,4 +26,8 @@ extern const char cmd_order_help[];
 int
 cmd_order(int argc, char **argv);
 
+extern const char cmd_simulate_help[];
+int
+cmd_simulate(int argc, char **argv);
+
 #endif

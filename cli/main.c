@@ -21,6 +21,8 @@ static const struct command commands[] = {
     {"explain", "tell beforehand what a run will read and wait for", cmd_explain_help, cmd_explain},
     {"probe", "measure how fast a directory or file can be read", cmd_probe_help, cmd_probe},
     {"order", "print which sample is read at which position", cmd_order_help, cmd_order},
+    {"simulate", "what I/O costs a job on machines that need not exist", cmd_simulate_help,
+     cmd_simulate},
 };
 
 static const struct command *

@@ -5,6 +5,7 @@
 
 #include <stoker/types.h>
 #include <stoker/plan.h>
+#include <stoker/simulate.h>
 #include <stoker/engine.h>
 #include <stoker/loader.h>
 #include <stoker/cost.h>

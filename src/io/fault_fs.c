@@ -6,6 +6,7 @@
  */
 #include "io/fault_fs.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -297,6 +298,7 @@ open_path(struct sti_fault_fs *fs, const struct sti_aio_op *op)
     } else if ((op->open_flags & O_CREAT) && (op->open_flags & O_EXCL)) {
         return -EEXIST;
     }
+    assert(place.node);
     if (S_ISDIR(place.node->mode) && (is_writing || (op->open_flags & O_CREAT)))
         return -EISDIR;
     if (!S_ISDIR(place.node->mode) && (op->open_flags & O_DIRECTORY))

@@ -135,8 +135,8 @@ log_rename(struct sti_fault_fs *fs, const struct sti_fault_place *from,
 int32_t
 sti_fault_names_rename(struct sti_fault_fs *fs, const struct sti_aio_op *op)
 {
-    struct sti_fault_place from;
-    struct sti_fault_place to;
+    struct sti_fault_place from = {0};
+    struct sti_fault_place to = {0};
     int rc = sti_fault_find(fs, op->dir_fd, op->path, &from);
 
     if (rc == 0)

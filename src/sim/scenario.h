@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A scenario: the machines, the data set and the job that are simulated, as a value. Set key by
+ * key from text, each key with its range; built-in ones are lists of the same keys.
+ */
+#ifndef STI_SIM_SCENARIO_H
+#define STI_SIM_SCENARIO_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <stoker/simulate.h>
+
+#include "policy/cost.h"
+
+#define STI_SIM_BYTES_PER_MB 1e6
+
+enum sti_sim_mode {
+    STI_SIM_HONEST,    /* a share of a resource is a share */
+    STI_SIM_PUBLISHED, /* with the habits of the published simulator */
+};
+
+/* The tiers of a rank. */
+enum sti_sim_tier_idx { STI_SIM_STAGING_TIER, STI_SIM_RAM_TIER, STI_SIM_SSD_TIER, STI_SIM_TIERS };
+
+struct sti_sim_tier {
+    double capacity_mb; /* of a rank */
+    uint64_t threads;   /* that read at a time */
+    double mb_s;        /* of all of them together */
+    double write_mb_s;  /* 0: as mb_s */
+    double latency_ms;  /* of a read */
+};
+
+struct sti_sim_checkpoint_spec {
+    double mb;              /* of a checkpoint; 0: none */
+    double single_mb_s;     /* of the one writer that it is compared with */
+    double device_mb_s;     /* of one device, written well */
+    uint64_t devices;       /* per node */
+    uint64_t nodes;         /* that take part */
+    double efficiency;      /* of many devices and nodes against their sum */
+    uint64_t every_steps;   /* between saves */
+    double step_seconds;    /* of one step, optimizer included */
+    double overlap_seconds; /* of it, in which weights do not change */
+    double mtbf_hours;      /* between failures of the job; 0: none */
+    double restart_seconds; /* after a failure */
+    uint64_t steps;         /* of the simulated run */
+};
+
+struct sti_scenario {
+    char name[64];
+    uint64_t mode;
+    uint64_t samples; /* 0: no loader */
+    double sample_mb;
+    double sample_sigma_mb;
+    uint64_t ranks;
+    uint64_t batch; /* samples of a rank in a step */
+    uint64_t epochs;
+    uint64_t horizon_epochs; /* known ahead; 0: all */
+    uint64_t drop_last;
+    uint64_t seed;
+    uint64_t keyed; /* order: 0 torch, 1 keyed */
+    uint64_t ties;  /* enum sti_assign_ties */
+    double compute_mb_s;
+    double decode_mb_s; /* of one fetching thread */
+    double net_mb_s;    /* into one rank */
+    double net_latency_ms;
+    double origin_link_mb_s; /* from the origin into one rank */
+    double origin_latency_ms;
+    struct sti_curve origin;
+    struct sti_sim_tier tiers[STI_SIM_TIERS];
+    double capacity; /* of all ranks' RAM as a multiple of the data set; 0: by ram_mb */
+    uint64_t timing; /* 0: only what is read from where */
+    struct sti_sim_checkpoint_spec checkpoint;
+};
+
+struct stk_scenario {
+    struct sti_scenario values;
+};
+
+/* The defaults. */
+void
+sti_scenario_init(struct sti_scenario *scenario);
+
+/* Errors as stk_scenario_set(). */
+int
+sti_scenario_set(struct sti_scenario *scenario, const char *name, const char *value,
+                 stk_error *err);
+
+/* Keys that contradict each other. Errors: -EINVAL. */
+int
+sti_scenario_check(const struct sti_scenario *scenario, stk_error *err);
+
+int
+sti_scenario_key(uint32_t idx, stk_scenario_key_info *ret_info);
+
+/* Steps of an epoch. */
+uint64_t
+sti_scenario_steps(const struct sti_scenario *scenario);
+
+/* Starts from a built-in one. Errors: -ENOENT. */
+int
+sti_scenario_from_builtin(struct sti_scenario *scenario, const char *name, stk_error *err);
+
+const char *
+sti_scenario_builtin(uint32_t idx, const char **ret_summary);
+
+#endif

@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""'stoker simulate' from outside: its JSON, its plots, its messages.
+
+Usage: cli_simulate.py STOKER"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import xml.dom.minidom
+
+POLICIES = ["perfect", "naive", "staging", "deepio-ordered", "deepio-opportunistic",
+            "parallel-staging", "lbann-dynamic", "lbann-preloading", "locality-aware", "paper",
+            "coordinated", "next-use", "lru"]
+BUILTINS = {"thesis-s1", "thesis-s2", "thesis-s3", "thesis-s4", "sc21-mnist", "sc21-imagenet1k",
+            "sc21-openimages", "sc21-imagenet22k", "sc21-cosmoflow", "sc21-cosmoflow512",
+            "io-bound", "coverage", "fastpersist-0.7b", "fastpersist-175b"}
+SMALL = {"samples": 2000, "sample_mb": 0.1, "sample_sigma_mb": 0.02, "ranks": 4, "batch": 8,
+         "epochs": 3, "drop_last": True, "ram_mb": 20, "origin_mb_s": [[1, 100], [4, 250]]}
+
+# a scenario file's text, what the message must contain
+BAD_FILES = [
+    ("", "file.json:1:"),
+    ("[]", "a scenario is a JSON object"),
+    ('{\n "ranks": 4,\n "epochs": 0\n}', "file.json:3: epochs is '0'; it must be 1 .. 10000"),
+    ('{\n "ranks": 4,\n\n "rank": 0\n}', "file.json:4: a scenario has no key 'rank'"),
+    ('{"base": "nothing"}', "no built-in scenario 'nothing'"),
+    ('{\n"base": 4}', "file.json:2: base must be"),
+    ('{"ranks": 1,\n "ranks": 2}', "duplicate"),
+    ('{"name": "a \\"ranks\\": b",\n "ranks":\n -1}', "file.json:2: ranks is '-1'"),
+    ('{"ranks": {"ranks": 3}}', "ranks is neither a number"),
+    ('{"origin_mb_s": [[1, 2], [3]]}', "origin_mb_s is neither"),
+    ('{"origin_mb_s": [[2, 2], [1, 3]]}', "origin_mb_s is '2:2 1:3'"),
+    ('{"staging_mb": 1}', "it must hold two batches"),
+]
+
+# arguments after "simulate", what the message must contain, exit status
+BAD = [
+    ("", "either a SCENARIO.json or --builtin", 2),
+    ("x.json --builtin thesis-s1", "either a SCENARIO.json or --builtin", 2),
+    ("--builtin thesis-s9", "thesis-s9", 2),
+    ("missing.json", "cannot read missing.json", 1),
+    ("--builtin thesis-s1 --policy best", "no policy 'best'", 2),
+    ("--builtin thesis-s1 --set ranks", "KEY=VALUE", 2),
+    ("--builtin thesis-s1 --set ranks=0", "1 .. 16384", 2),
+    ("--builtin thesis-s1 --set rank=0", "no key 'rank'", 2),
+    ("--builtin thesis-s1 --sweep ranks", "KEY=VALUE", 2),
+    ("--builtin thesis-s1 --sweep ranks=1,,2", "ranks is ''", 2),
+    ("--builtin thesis-s1 --set mode=maybe", "honest published", 2),
+    ("--builtin thesis-s1 --why 10000", "the scenario has 10000", 1),
+    ("--builtin thesis-s1 --policy naive --svg /nowhere/x.svg", "cannot write /nowhere/x.svg", 1),
+]
+
+
+def run(stoker, words, **more):
+    return subprocess.run([stoker, "simulate"] + words, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, universal_newlines=True, timeout=120, **more)
+
+
+def run_json(stoker, words):
+    done = run(stoker, words + ["--json"])
+    assert done.returncode == 0 and not done.stderr, done
+    return json.loads(done.stdout)
+
+
+def check_policies(entries, names):
+    assert [entry["name"] for entry in entries] == names, entries
+    for entry in entries:
+        if "refused" in entry:
+            assert "does not fit" in entry["refused"]
+            continue
+        assert set(entry) >= {"seconds", "stall_seconds", "origin_bytes", "bound_bytes", "sources"}
+        assert set(entry["sources"]) == {"origin", "ram", "ssd", "peer"}
+        reads = sum(source["samples"] for source in entry["sources"].values())
+        assert reads == 3 * (2000 // 32) * 32, reads
+
+
+def check_file(stoker, folder):
+    path = os.path.join(folder, "small.json")
+    with open(path, "w", encoding="utf-8") as out:
+        json.dump(SMALL, out)
+    found = run_json(stoker, [path])
+    assert found["scenario"] == "unnamed" and found["bound_seconds"] > 0
+    check_policies(found["policies"], POLICIES)
+    again = run_json(stoker, [path])
+    assert found == again
+    chosen = run_json(stoker, [path, "--policy", "lru,paper", "--policy", "naive"])
+    check_policies(chosen["policies"], ["naive", "paper", "lru"])
+    with open(path, "w", encoding="utf-8") as out:
+        json.dump({"base": "thesis-s1", "name": "mine"}, out)
+    base = run_json(stoker, [path, "--policy", "naive"])
+    assert base["scenario"] == "mine"
+    builtin = run_json(stoker, ["--builtin", "thesis-s1", "--policy", "naive"])
+    assert base["policies"] == builtin["policies"]
+
+
+def check_published(stoker):
+    found = run_json(stoker, ["--builtin", "thesis-s1", "--set", "mode=published"])
+    seconds = {entry["name"]: entry.get("seconds") for entry in found["policies"]}
+    assert abs(seconds["paper"] / 7.78 - 1) < 0.01 and abs(seconds["naive"] / 27.78 - 1) < 0.01
+    assert seconds["coordinated"] is None
+    assert abs(found["bound_seconds"] / 7.30 - 1) < 0.01
+
+
+def check_sweep(stoker, folder):
+    svg = os.path.join(folder, "sweep.svg")
+    found = run_json(stoker, ["--builtin", "coverage", "--set", "samples=1600", "--policy",
+                              "paper,coordinated", "--sweep", "capacity=0.5,1,2", "--svg", svg])
+    assert found["sweep"] == "capacity"
+    assert [entry["value"] for entry in found["runs"]] == ["0.5", "1", "2"]
+    shares = [entry["policies"][0]["steady_origin_share"] for entry in found["runs"]]
+    assert shares == sorted(shares, reverse=True)
+    assert found["runs"][1]["policies"][1]["steady_origin_share"] == 0
+    document = xml.dom.minidom.parse(svg)
+    assert len(document.getElementsByTagName("polyline")) == 2
+
+
+def check_bars(stoker, folder):
+    svg = os.path.join(folder, "bars <&>.svg")
+    done = run(stoker, ["--builtin", "thesis-s1", "--svg", svg, "--set", "name=a <&> b"])
+    assert done.returncode == 0 and "coordinated" in done.stdout, done
+    document = xml.dom.minidom.parse(svg)
+    texts = [node.firstChild.data for node in document.getElementsByTagName("text")]
+    assert "bound" in texts and "a <&> b" in texts, texts
+    assert len(document.getElementsByTagName("rect")) == 1 + len(POLICIES)
+
+
+def check_checkpoint(stoker):
+    found = run_json(stoker, ["--builtin", "fastpersist-0.7b"])["checkpoint"]
+    product = found["device_factor"] * found["devices_factor"] * found["nodes_factor"]
+    assert abs(found["creation_factor"] - 116) < 1.5
+    assert abs(product / found["creation_factor"] - 1) < 1e-6
+    assert found["required_mb_s"] > 0
+
+
+def check_list(stoker):
+    done = run(stoker, ["--list"])
+    assert done.returncode == 0 and "io-bound" in done.stdout and "origin_mb_s" in done.stdout
+    listed = run_json(stoker, ["--list"])
+    assert set(listed["scenarios"]) >= BUILTINS, listed
+    assert listed["policies"] == POLICIES
+
+
+def check_why(stoker):
+    done = run(stoker, ["--builtin", "thesis-s1", "--why", "7", "--policy", "coordinated,lru"])
+    assert done.returncode == 0 and "holds it" in done.stdout and "read last" in done.stdout, done
+
+
+def check_bad(stoker, folder):
+    path = os.path.join(folder, "file.json")
+    for text, expected in BAD_FILES:
+        with open(path, "w", encoding="utf-8") as out:
+            out.write(text)
+        done = run(stoker, [path])
+        assert done.returncode == 1 and expected in done.stderr, (text, done)
+    for arguments, expected, status in BAD:
+        done = run(stoker, arguments.split(), cwd=folder)
+        assert done.returncode == status and expected in done.stderr, (arguments, done)
+
+
+def main():
+    stoker = os.path.abspath(sys.argv[1])
+    with tempfile.TemporaryDirectory() as folder:
+        check_file(stoker, folder)
+        check_sweep(stoker, folder)
+        check_bars(stoker, folder)
+        check_bad(stoker, folder)
+    check_published(stoker)
+    check_checkpoint(stoker)
+    check_list(stoker)
+    check_why(stoker)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
