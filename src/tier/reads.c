@@ -360,8 +360,8 @@ can_join(const struct sti_fetcher *fetcher, const struct sti_extent *extent)
 {
     const struct sti_read *read = fetcher->growing;
 
-    if (!read || read->is_in_place || read->n_pieces == STI_READ_PIECES ||
-        read->extent.file != extent->file)
+    if (!read || read->is_in_place || extent->length >= STI_IN_PLACE_BYTES ||
+        read->n_pieces == STI_READ_PIECES || read->extent.file != extent->file)
         return false;
     const struct sti_piece *first = &read->pieces[0];
     const struct sti_piece *last = &read->pieces[read->n_pieces - 1];
