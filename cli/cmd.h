@@ -12,8 +12,13 @@ extern const char cmd_index_help[];
 int
 cmd_index(int argc, char **argv);
 extern const char cmd_bench_help[];
+extern const char cmd_bench_save_help[];
 int
 cmd_bench(int argc, char **argv);
+
+extern const char cmd_ckpt_help[];
+int
+cmd_ckpt(int argc, char **argv);
 
 extern const char cmd_explain_help[];
 int

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stoker bench: the command line of the measurements. So far there is one, "load". */
+/* stoker bench: the command line of the measurements. "save" is in its own file. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,6 +7,7 @@
 #include "args.h"
 #include "bench_load.h"
 #include "bench_report.h"
+#include "bench_save.h"
 #include "cmd.h"
 #include "explain_report.h"
 
@@ -374,10 +375,15 @@ cmd_explain(int argc, char **argv)
 int
 cmd_bench(int argc, char **argv)
 {
-    static char name[] = "bench load"; /* what messages begin with */
+    static char load[] = "bench load"; /* what messages begin with */
+    static char save[] = "bench save";
 
+    if (argc >= 2 && strcmp(argv[1], "save") == 0) {
+        argv[1] = save;
+        return cmd_bench_save(argc - 1, argv + 1);
+    }
     if (argc < 2 || strcmp(argv[1], "load") != 0)
-        return cli_usage_error(argv[0], "what is to be measured? There is: load");
-    argv[1] = name;
+        return cli_usage_error(argv[0], "what is to be measured? There are: load, save");
+    argv[1] = load;
     return bench_load(argc - 1, argv + 1);
 }

@@ -13,16 +13,20 @@ struct command {
     const char *summary;
     const char *help;
     int (*run)(int argc, char **argv);
+    const char *more_help; /* printed behind help, or NULL */
 };
 
 static const struct command commands[] = {
-    {"index", "make or check the index of a data set", cmd_index_help, cmd_index},
-    {"bench", "measure how fast a data set is read", cmd_bench_help, cmd_bench},
-    {"explain", "tell beforehand what a run will read and wait for", cmd_explain_help, cmd_explain},
-    {"probe", "measure how fast a directory or file can be read", cmd_probe_help, cmd_probe},
-    {"order", "print which sample is read at which position", cmd_order_help, cmd_order},
+    {"index", "make or check the index of a data set", cmd_index_help, cmd_index, NULL},
+    {"bench", "measure how fast data is read and checkpoints are written", cmd_bench_help,
+     cmd_bench, cmd_bench_save_help},
+    {"ckpt", "list, check, export and remove checkpoints", cmd_ckpt_help, cmd_ckpt, NULL},
+    {"order", "print which sample is read at which position", cmd_order_help, cmd_order, NULL},
+    {"explain", "tell beforehand what a run will read and wait for", cmd_explain_help, cmd_explain,
+     NULL},
+    {"probe", "measure how fast a directory or file can be read", cmd_probe_help, cmd_probe, NULL},
     {"simulate", "what I/O costs a job on machines that need not exist", cmd_simulate_help,
-     cmd_simulate},
+     cmd_simulate, NULL},
 };
 
 static const struct command *
@@ -61,10 +65,13 @@ cmd_help(const char *name)
 
     if (name && !command)
         return unknown_command(name);
-    if (command)
+    if (command) {
         (void)fputs(command->help, stdout);
-    else
+        if (command->more_help)
+            (void)fputs(command->more_help, stdout);
+    } else {
         print_overview(stdout);
+    }
     return cli_finish("help");
 }
 

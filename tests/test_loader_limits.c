@@ -68,7 +68,7 @@ engine_options_have_ranges(void **state)
     engine_refused(ENGINE(.max_open_files = 3), -EINVAL, "max_open_files 3 is not in 4 .. 65536");
     engine_refused(ENGINE(.max_open_files = 65537), -EINVAL, "max_open_files");
     engine_refused(ENGINE(.buffered = 2), -EINVAL, "buffered 2");
-    engine_refused(ENGINE(.reserved = 1), -EINVAL, "reserved");
+    engine_refused(ENGINE(.unarbitrated = 2), -EINVAL, "unarbitrated 2");
     engine_refused(ENGINE(.io_method = "carrier"), -EINVAL, "io_method 'carrier'");
     engine_refused(ENGINE(.shape = "rbps=fast"), -EINVAL, "rbps");
     engine_refused(ENGINE(.tiers = "ram"), -EINVAL, "'ram' is not ram:SIZE");

@@ -354,7 +354,7 @@ test_small_samples_first(void **state)
 {
     struct job job = {.data = folder,
                       .tiers = tiers(folder_bytes / 4, folder_bytes / 4),
-                      .epochs = 4,
+                      .epochs = 6,
                       .batch = 1,
                       .staging_bytes = 2200000};
     const double latency_s = 0.002;

@@ -31,7 +31,9 @@ ALLOWED = {
     "sim": "base model order budget policy",
     "engine": "base model order budget io comm policy format decode tier ckpt",
     "loader": "base model order budget io comm policy format decode tier ckpt engine",
-    "api": "base model order budget io comm policy format decode tier ckpt sim engine loader",
+    "checkpointer": "base model order budget io comm policy format decode tier ckpt engine",
+    "api": "base model order budget io comm policy format decode tier ckpt sim engine loader "
+           "checkpointer",
 }
 ALLOWED = {room: set(below.split()) | {room} for room, below in ALLOWED.items()}
 
@@ -46,6 +48,7 @@ LIBRARIES = {
     "jpeglib.h": ("src/decode",),
     "turbojpeg.h": ("src/decode",),
     "isa-l": ("src/base", "cli"),
+    "jansson.h": ("src/base", "src/ckpt", "cli"),
     "cmocka.h": ("tests",),
 }
 

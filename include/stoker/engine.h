@@ -37,6 +37,8 @@ typedef struct stk_dataset stk_dataset;
  * io_threads     threads that block in system calls where the method is sync, 1 .. 256; 0: 32.
  * max_open_files files open at a time at most, 4 .. 65536; 0: 256, less where RLIMIT_NOFILE
  *                leaves less.
+ * unarbitrated   1: loaders and checkpoints use a device that they share as they come. The
+ *                default lets samples that are needed soon go before checkpoints.
  */
 typedef struct stk_engine_opts {
     size_t size;
@@ -49,7 +51,7 @@ typedef struct stk_engine_opts {
     uint32_t queue_depth;
     uint32_t io_threads;
     uint32_t max_open_files;
-    uint32_t reserved; /* 0 */
+    uint32_t unarbitrated;
 } stk_engine_opts;
 
 #define STK_ENGINE_OPTS_INIT .size = sizeof(stk_engine_opts)

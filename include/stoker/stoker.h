@@ -8,6 +8,7 @@
 #include <stoker/simulate.h>
 #include <stoker/engine.h>
 #include <stoker/loader.h>
+#include <stoker/checkpoint.h>
 #include <stoker/cost.h>
 
 #endif

@@ -3,8 +3,12 @@
 #ifndef STI_API_HANDLES_H
 #define STI_API_HANDLES_H
 
+#include <stdbool.h>
+
+#include <stoker/checkpoint.h>
 #include <stoker/loader.h>
 
+#include "checkpointer/checkpointer.h"
 #include "engine/engine.h"
 #include "format/dataset.h"
 #include "loader/loader.h"
@@ -19,6 +23,15 @@ struct stk_dataset {
 
 struct stk_loader {
     struct sti_loader *loader;
+};
+
+struct stk_ckpt {
+    struct sti_checkpointer *checkpointer;
+};
+
+struct stk_view {
+    struct sti_view view;
+    bool is_file; /* a plain one: without a step and checksums */
 };
 
 #endif

@@ -34,6 +34,8 @@
 enum sti_lock_rank {
     STI_RANK_ENGINE = 1,
     STI_RANK_LOADER,
+    STI_RANK_CKPT,
+    STI_RANK_VOTE,
     STI_RANK_AIO,
     STI_RANK_POOL,
     STI_RANK_LEAF,

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "budget/budget.h"
 #include "engine/memory_limit.h"
 #include "engine/probe.h"
 #include "io/shape.h"
@@ -29,8 +30,14 @@
 #define DEFAULT_OPEN_FILES 256
 #define PROBE_BYTES (UINT64_C(8) << 20)
 #define PROBE_ONE_BYTES (UINT64_C(1) << 20)
+#define DEVICES_MAX 64
 #define PROBE_WAIT_NS (UINT64_C(2) * STI_NS_PER_S)
 #define URING_IO_THREADS 4 /* for the operations that have no entry of their own */
+
+struct arbiter {
+    uint64_t device;
+    struct sti_budget budget;
+};
 
 struct sti_engine {
     struct sti_pool *pool;
@@ -42,6 +49,10 @@ struct sti_engine {
     uint64_t allocations_at_open;
     char *cache_dir;
     struct sti_mutex lock;
+    bool is_unarbitrated;
+    uint32_t n_arbiters STI_GUARDED_BY(&lock);
+    struct arbiter
+        arbiters[DEVICES_MAX]; /* which there are, under the lock; the rest, the loop's */
     uint64_t ram_taken_bytes STI_GUARDED_BY(&lock);
     uint32_t files_taken STI_GUARDED_BY(&lock);
     uint64_t ssd_taken_bytes[STI_SSDS_MAX] STI_GUARDED_BY(&lock);
@@ -112,8 +123,9 @@ check_opts(const stk_engine_opts *opts, stk_error *err)
         rc = check_range("max_open_files", opts->max_open_files, 4, 65536, err);
     if (rc == 0 && opts->buffered > 1)
         rc = sti_error_set(err, -EINVAL, "buffered %" PRIu32 " is not 0 or 1", opts->buffered);
-    if (rc == 0 && opts->reserved != 0)
-        rc = sti_error_set(err, -EINVAL, "reserved must be 0");
+    if (rc == 0 && opts->unarbitrated > 1)
+        rc = sti_error_set(err, -EINVAL, "unarbitrated %" PRIu32 " is not 0 or 1",
+                           opts->unarbitrated);
     return rc;
 }
 
@@ -182,6 +194,7 @@ open_parts(struct sti_engine *engine, const stk_engine_opts *opts, stk_error *er
         io_threads = URING_IO_THREADS;
     engine->queue_depth = opts->queue_depth ? opts->queue_depth : DEFAULT_QUEUE_DEPTH;
     engine->is_buffered = opts->buffered == 1;
+    engine->is_unarbitrated = opts->unarbitrated == 1;
     engine->cache_dir = opts->cache_dir ? sti_mem_strdup(opts->cache_dir) : NULL;
     if (opts->cache_dir && !engine->cache_dir)
         return sti_error_set(err, -ENOMEM, "no memory for the engine");
@@ -316,6 +329,26 @@ sti_engine_return_ram(struct sti_engine *engine, uint64_t n_bytes)
     assert(engine->ram_taken_bytes >= n_bytes);
     engine->ram_taken_bytes -= n_bytes;
     sti_mutex_unlock(&engine->lock);
+}
+
+struct sti_budget *
+sti_engine_budget(struct sti_engine *engine, uint64_t device)
+{
+    struct sti_budget *budget = NULL;
+
+    sti_mutex_lock(&engine->lock);
+    for (uint32_t at = 0; at < engine->n_arbiters; at++)
+        if (engine->arbiters[at].device == device)
+            budget = &engine->arbiters[at].budget;
+    if (!budget && engine->n_arbiters < DEVICES_MAX) {
+        struct arbiter *arbiter = &engine->arbiters[engine->n_arbiters++];
+
+        arbiter->device = device;
+        budget = &arbiter->budget;
+        sti_budget_init(budget, engine->is_unarbitrated);
+    }
+    sti_mutex_unlock(&engine->lock);
+    return budget;
 }
 
 uint32_t

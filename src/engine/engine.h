@@ -86,6 +86,14 @@ sti_engine_return_files(struct sti_engine *engine, uint32_t n_files);
 int
 sti_engine_aio_open(struct sti_engine *engine, struct sti_aio **ret_aio, stk_error *err);
 
+/*
+ * The arbiter of a device (major and minor of a file system), the same for all that use it; made
+ * at the first call. What is in it is the loop's. Returns borrowed until the engine is closed;
+ * NULL: there are more devices than are arbitrated. Any thread.
+ */
+struct sti_budget *
+sti_engine_budget(struct sti_engine *engine, uint64_t device);
+
 /* Fills everything but size. Any thread. */
 void
 sti_engine_stats(struct sti_engine *engine, stk_engine_stats *stats);

@@ -9,9 +9,11 @@
 #include "loader/loader.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/error.h"
 #include "base/mem.h"
@@ -38,6 +40,27 @@ static void
 wake_loop(void *loop)
 {
     sti_loop_wake(loop);
+}
+
+/* The arbiter of the device that the data set's first sample lies on; NULL where it cannot be
+ * told, and then nothing is arbitrated. */
+static struct sti_budget *
+find_budget(struct sti_engine *engine, const struct sti_dataset *dataset)
+{
+    char path[STK_ERROR_PATH_SIZE];
+    struct statx found = {0};
+    struct sti_aio_op op = {.kind = STI_AIO_STATX,
+                            .dir_fd = AT_FDCWD,
+                            .path = path,
+                            .statx_mask = STATX_BASIC_STATS,
+                            .statx = &found};
+
+    if (sti_dataset_path(dataset, 0, path, sizeof(path)) < 0)
+        return NULL;
+    sti_aio_op_execute(&op);
+    if (op.result < 0)
+        return NULL;
+    return sti_engine_budget(engine, (uint64_t)found.stx_dev_major << 32 | found.stx_dev_minor);
 }
 
 /* Takes this loader's parts of the SSD directories. */
@@ -102,6 +125,7 @@ sti_loader_open(struct sti_loader **ret_loader, struct sti_engine *engine,
     fetcher_opts->pool = sti_engine_pool(engine);
     fetcher_opts->wake = wake_loop;
     fetcher_opts->wake_context = sti_engine_loop(engine);
+    fetcher_opts->budget = find_budget(engine, dataset);
     rc = sti_fetcher_new(&loader->fetcher, fetcher_opts, err);
     if (rc < 0)
         goto err_taken;

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "budget/budget.h"
 #include "tier/fetcher_internal.h"
 
 #define PEEK_AHEAD 12
@@ -401,6 +402,24 @@ obey(struct sti_fetcher *fetcher)
     return false;
 }
 
+/*
+ * Tells the device's arbiter whether samples are needed soon: less than half of what may be
+ * staged is. With that much in hand the reads may wait behind others; with less they may not.
+ */
+static void
+tell_arbiter(struct sti_fetcher *fetcher)
+{
+    bool is_short = !fetcher->is_stopped && fetcher->n_reading > 0 &&
+                    sti_staging_ready(&fetcher->staging) < fetcher->opts.n_records / 2;
+
+    if (is_short && fetcher->opts.item_bytes == 0)
+        is_short = fetcher->staged_bytes < fetcher->staging_now / 2;
+    if (!fetcher->opts.budget || is_short == fetcher->is_short)
+        return;
+    fetcher->is_short = is_short;
+    sti_budget_set_short(fetcher->opts.budget, STI_BUDGET_SAMPLE, is_short);
+}
+
 uint64_t
 sti_fetcher_step(void *context)
 {
@@ -411,8 +430,10 @@ sti_fetcher_step(void *context)
     release_records(fetcher, sti_staging_take_returned(&fetcher->staging, &returned_position));
     if (returned_position > fetcher->returned_position)
         fetcher->returned_position = returned_position;
-    if (obey(fetcher) || fetcher->is_stopped)
+    if (obey(fetcher) || fetcher->is_stopped) {
+        tell_arbiter(fetcher);
         return UINT64_MAX;
+    }
     bool has_more =
         sti_horizon_step(fetcher->horizon, fetcher->position, fetcher->returned_position);
     walk(fetcher);
@@ -421,6 +442,7 @@ sti_fetcher_step(void *context)
     if (fetcher->ssd)
         usage.ssd = sti_ssd_counts(fetcher->ssd);
     sti_staging_set_usage(&fetcher->staging, &usage);
+    tell_arbiter(fetcher);
     if (has_more)
         return 0;
     return sti_horizon_is_short_of_memory(fetcher->horizon) ? MEMORY_RETRY_NS : UINT64_MAX;

@@ -27,6 +27,8 @@ struct sti_staging;
  * Everything resolved and checked by the loader room; borrowed things live until the fetcher is
  * freed.
  */
+struct sti_budget;
+
 struct sti_fetcher_opts {
     const struct sti_dataset *dataset;
     struct sti_order order;
@@ -53,6 +55,7 @@ struct sti_fetcher_opts {
     struct sti_pool *pool;
     void (*wake)(void *wake_context); /* wakes the loop; callable as long as the pool lives */
     void *wake_context;
+    struct sti_budget *budget; /* of the data set's device; the loop's; NULL: none */
 };
 
 /* Errors: -ENOMEM, STK_E_INFEASIBLE, what opening the data set gives. Blocks. */

@@ -102,6 +102,7 @@ struct sti_fetcher {
     uint64_t bounce_bytes;
     uint32_t group; /* samples read together as neighbours in the file; 1: none */
     uint32_t n_reading;
+    bool is_short; /* as the device's arbiter was told */
     struct sti_cost_learner origin_cost;
     struct sti_cost_learner ssd_cost;
 

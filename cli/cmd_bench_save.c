@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stoker bench save: the command line. */
+#include <stdio.h>
+#include <string.h>
+
+#include "args.h"
+#include "bench_save.h"
+#include "cmd.h"
+
+const char cmd_bench_save_help[] =
+    "\n"
+    "Usage: stoker bench save --root DIR [--root DIR...] [OPTION...]\n"
+    "\n"
+    "Writes checkpoints of tensors made for it and says how fast they became durable, every sync\n"
+    "included. What was written is removed at the end.\n"
+    "\n"
+    "  --size N            bytes of all tensors; default 1G\n"
+    "  --tensors N         default 300, of mixed sizes; --equal: of one size\n"
+    "  --root DIR          where to; several: one device each, all are written at once\n"
+    "  --saves N           default 3; the medians count\n"
+    "  --load              load the last one, too, and compare\n"
+    "  --slots N --slot-bytes N --chunk-bytes N --outstanding N\n"
+    "  --io-method M --buffered --workers N --io-threads N --queue-depth N --shape SPEC\n"
+    "  --unarbitrated      loader and checkpoints use a device as they come\n"
+    "  --json --quiet\n"
+    "\n"
+    "A loop with times that are known\n"
+    "  --every-iteration   with and without a save in each iteration\n"
+    "  --iterations N      default 20\n"
+    "  --forward-us N --backward-us N --optimizer-us N --accumulation G\n"
+    "  --spin              burn a core instead of sleeping\n"
+    "\n"
+    "A loader meanwhile\n"
+    "  --beside DATASET    reads it while the saves go on\n"
+    "  --batch N --compute-us N --staging-bytes N\n";
+
+struct parsed {
+    uint64_t slots, chunk_bytes, outstanding;
+    uint64_t queue_depth, workers, io_threads;
+    bool buffered, unarbitrated, json;
+};
+
+static int
+parse(struct bench_save_request *r, struct parsed *p, int argc, char **argv)
+{
+    const uint64_t max = UINT32_MAX;
+    const uint64_t long_us = UINT64_C(1) << 40;
+    const char *word;
+    const struct cli_option options[] = {
+        {"size", CLI_SIZE, &r->bytes, 4096, 0, NULL, NULL},
+        {"tensors", CLI_U64, &r->tensors, 1, 10000000, NULL, NULL},
+        {"equal", CLI_FLAG, &r->equal, 0, 0, NULL, NULL},
+        {"root", CLI_TEXTS, &r->roots, 0, 0, NULL, NULL},
+        {"saves", CLI_U64, &r->saves, 1, BENCH_SAVES_MAX, NULL, NULL},
+        {"load", CLI_FLAG, &r->load, 0, 0, NULL, NULL},
+        {"slots", CLI_U64, &p->slots, 0, max, NULL, NULL},
+        {"slot-bytes", CLI_SIZE, &r->ckpt.slot_bytes, 0, 0, NULL, NULL},
+        {"chunk-bytes", CLI_SIZE, &p->chunk_bytes, 0, max, NULL, NULL},
+        {"outstanding", CLI_U64, &p->outstanding, 0, max, NULL, NULL},
+        {"io-method", CLI_TEXT, &r->engine.io_method, 0, 0, NULL, NULL},
+        {"buffered", CLI_FLAG, &p->buffered, 0, 0, NULL, NULL},
+        {"workers", CLI_U64, &p->workers, 0, max, NULL, NULL},
+        {"io-threads", CLI_U64, &p->io_threads, 0, max, NULL, NULL},
+        {"queue-depth", CLI_U64, &p->queue_depth, 0, max, NULL, NULL},
+        {"shape", CLI_TEXT, &r->engine.shape, 0, 0, NULL, NULL},
+        {"unarbitrated", CLI_FLAG, &p->unarbitrated, 0, 0, NULL, NULL},
+        {"json", CLI_FLAG, &p->json, 0, 0, NULL, NULL},
+        {"quiet", CLI_FLAG, &r->quiet, 0, 0, NULL, NULL},
+        {"every-iteration", CLI_FLAG, &r->every_iteration, 0, 0, NULL, NULL},
+        {"iterations", CLI_U64, &r->iterations, 1, 1000000, NULL, NULL},
+        {"forward-us", CLI_U64, &r->forward_us, 0, long_us, NULL, NULL},
+        {"backward-us", CLI_U64, &r->backward_us, 0, long_us, NULL, NULL},
+        {"optimizer-us", CLI_U64, &r->optimizer_us, 0, long_us, NULL, NULL},
+        {"accumulation", CLI_U64, &r->accumulation, 1, 1000000, NULL, NULL},
+        {"spin", CLI_FLAG, &r->spin, 0, 0, NULL, NULL},
+        {"beside", CLI_TEXT, &r->beside, 0, 0, NULL, NULL},
+        {"batch", CLI_U64, &r->beside_batch, 1, max, NULL, NULL},
+        {"compute-us", CLI_U64, &r->beside_compute_us, 0, long_us, NULL, NULL},
+        {"staging-bytes", CLI_SIZE, &r->beside_staging_bytes, 0, 0, NULL, NULL},
+    };
+
+    return cli_parse(argc, argv, options, sizeof(options) / sizeof(options[0]), &word, 0);
+}
+
+int
+cmd_bench_save(int argc, char **argv)
+{
+    static struct bench_save_result result; /* a thousand saves are too many for a stack */
+    struct parsed p = {0};
+    struct bench_save_request request = {.engine = {STK_ENGINE_OPTS_INIT},
+                                         .ckpt = {STK_CKPT_OPTS_INIT},
+                                         .bytes = UINT64_C(1) << 30,
+                                         .tensors = 300,
+                                         .saves = 3,
+                                         .iterations = 20,
+                                         .accumulation = 1,
+                                         .forward_us = 100000,
+                                         .backward_us = 200000,
+                                         .optimizer_us = 10000,
+                                         .beside_batch = 64};
+
+    if (parse(&request, &p, argc, argv) < 0)
+        return CLI_USAGE;
+    if (request.roots.count == 0)
+        return cli_usage_error(argv[0], "a --root is missing");
+    request.ckpt.slots = (uint32_t)p.slots;
+    request.ckpt.chunk_bytes = (uint32_t)p.chunk_bytes;
+    request.ckpt.outstanding = (uint32_t)p.outstanding;
+    request.ckpt.keep = 1;
+    request.engine.buffered = p.buffered;
+    request.engine.unarbitrated = p.unarbitrated;
+    request.engine.workers = (uint32_t)p.workers;
+    request.engine.io_threads = (uint32_t)p.io_threads;
+    request.engine.queue_depth = (uint32_t)p.queue_depth;
+    int rc = bench_save_run(argv[0], &request, &result);
+    return rc == CLI_OK ? bench_save_report(argv[0], &request, &result, p.json) : rc;
+}

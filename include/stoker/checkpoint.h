@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Checkpoints, written beside the training at the speed of the disks. A save returns at
+ * once; its bytes are taken in the background, until the fence; and nothing is said to be
+ * saved before it is.
+ *
+ *     stk_ckpt_fence(ckpt, &err);                 the last save has taken what it needs
+ *     optimizer_step();
+ *     stk_ckpt_save(ckpt, &save, &err);           returns at once
+ *     ...
+ *     stk_ckpt_wait(ckpt, STK_DURABLE_LOCAL, STK_FOREVER, &err);
+ *
+ * The guarantee: after any crash at any moment, opening finds a checkpoint at least as
+ * new as the last one acknowledged as durable, every byte of it, or says what is wrong;
+ * never wrong bytes. A checkpoint is one safetensors stream (docs/format/checkpoint.md).
+ *
+ * One thread saves; fences and waits may be on any thread. What fails in the background
+ * is returned by the next call that takes a stk_error, once, with the step and the part.
+ */
+#ifndef STOKER_CHECKPOINT_H
+#define STOKER_CHECKPOINT_H
+
+#include <stoker/engine.h>
+#include <stoker/loader.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct stk_ckpt stk_ckpt;
+typedef struct stk_view stk_view;
+
+#define STK_LATEST UINT64_MAX  /* a step: the newest checkpoint that is whole */
+#define STK_FOREVER UINT64_MAX /* a timeout */
+
+/* How far a save has come. */
+typedef enum stk_level {
+    STK_CAPTURED = 0,        /* the tensors may be changed again */
+    STK_DURABLE_LOCAL = 1,   /* survives a power cut of this machine */
+    STK_DURABLE_PARTNER = 2, /* survives its loss; needs several machines: -ENOTSUP */
+    STK_DURABLE_SHARED = 3   /* survives the job's node-local storage: -ENOTSUP */
+} stk_level;
+
+/*
+ * roots        where the bytes go: absolute directories on different devices, separated
+ *              by blanks, each made if it is not there. NULL or "": the checkpoint
+ *              directory. At most 63, each of at most 1000 bytes.
+ * slot_bytes   one write, 64 KiB .. 256 MiB, a multiple of chunk_bytes; 0: 8 MiB.
+ * slots        2 .. 1024; 0: 8. slots x slot_bytes is the memory that a checkpointer
+ *              takes.
+ * chunk_bytes  that have one checksum, 4 KiB .. 64 MiB, a power of two; 0: 1 MiB, or
+ *              slot_bytes if that is less.
+ * outstanding  saves that may be unfinished, 1 .. 8; 0: 1. One more waits in
+ *              stk_ckpt_save().
+ * keep         checkpoints that stay when a new one is durable, 1 ..; 0: 2. STK_NONE:
+ *              all.
+ * buffered     1: never direct I/O. The default tries it and falls back per root.
+ * read_only    1: nothing will be saved or pruned; nothing is made or tried.
+ */
+typedef struct stk_ckpt_opts {
+    size_t size;
+    const char *roots;
+    uint64_t slot_bytes;
+    uint32_t slots;
+    uint32_t chunk_bytes;
+    uint32_t outstanding;
+    uint32_t keep;
+    uint32_t buffered;
+    uint32_t read_only;
+} stk_ckpt_opts;
+
+#define STK_CKPT_OPTS_INIT .size = sizeof(stk_ckpt_opts)
+
+/*
+ * Opens a directory of checkpoints, made if it is not there (its parent must be). opts
+ * may be NULL. ret_ckpt: returns owned, closed with stk_ckpt_close() before its engine.
+ * Leaves what crashed writers left as it is; see STK_PRUNE_ORPHANS.
+ * Errors: -EINVAL (err names the option and its range), -E2BIG, -ENOENT, -EACCES, -EROFS,
+ * -ENOSPC (err names the root), -ENOMEM. Blocks.
+ */
+STK_API int
+stk_ckpt_open(stk_ckpt **ret_ckpt, stk_engine *engine, const char *directory,
+              const stk_ckpt_opts *opts, stk_error *err);
+
+/* Waits for what is under way, then closes; NULL is allowed. Whoever wants to know what
+ * became of it calls stk_ckpt_wait() first. */
+STK_API void
+stk_ckpt_close(stk_ckpt *ckpt);
+
+/* Flags of a tensor. */
+#define STK_TENSOR_STABLE 1u /* not changed before the fence; else it is copied at once */
+#define STK_TENSOR_UNIQUE 2u /* held by this rank alone: never cut over several ranks */
+
+/*
+ * One tensor, contiguous, in C order, little-endian.
+ *
+ * name     UTF-8. Not "__metadata__", and not beginning with "stoker.blob.".
+ * dtype    as the safetensors specification names it: BOOL F4 F6_E2M3 F6_E3M2 U8 I8
+ *          F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ I16 U16 F16 BF16 I32 U32 F32
+ *          C64 F64 I64 U64.
+ * shape    dims (0 .. 64) counts; NULL for dims 0, which is one element.
+ * data     borrowed for the call, with STK_TENSOR_STABLE until it is captured.
+ * n_bytes  0, or what dtype and shape make, which is then checked.
+ */
+typedef struct stk_tensor {
+    const char *name;
+    const char *dtype;
+    const uint64_t *shape;
+    const void *data;
+    uint64_t n_bytes;
+    uint32_t dims;
+    uint32_t flags;
+} stk_tensor;
+
+/* Named bytes beside the tensors, copied at once: the state of a generator, a scheduler,
+ * ... */
+typedef struct stk_blob {
+    const char *name; /* UTF-8 */
+    const void *data;
+    uint64_t n_bytes;
+} stk_blob;
+
+/* Two strings, UTF-8. */
+typedef struct stk_pair {
+    const char *key;
+    const char *value;
+} stk_pair;
+
+/*
+ * step      0 .. 2^63 - 1, not saved in this directory before.
+ * loader    NULL, or its position is saved as the blob "loader".
+ */
+typedef struct stk_save {
+    size_t size;
+    uint64_t step;
+    const stk_tensor *tensors;
+    const stk_blob *blobs;
+    const stk_pair *metadata;
+    stk_loader *loader;
+    uint32_t n_tensors;
+    uint32_t n_blobs;
+    uint32_t n_metadata;
+    uint32_t reserved; /* 0 */
+} stk_save;
+
+#define STK_SAVE_INIT .size = sizeof(stk_save)
+
+/*
+ * Begins a save. Everything of save but the data of stable tensors is free again when it
+ * returns. Waits only while `outstanding` saves are unfinished.
+ * Errors: that of an earlier save (this one is then not begun), -EINVAL, -EOVERFLOW (err
+ * names the tensor), -ENOTSUP the loader has no state, -EROFS opened read-only, -ENOMEM.
+ */
+STK_API int
+stk_ckpt_save(stk_ckpt *ckpt, const stk_save *save, stk_error *err);
+
+/* Waits until all stable tensors of all saves are captured. Errors: that of a save. */
+STK_API int
+stk_ckpt_fence(stk_ckpt *ckpt, stk_error *err);
+
+/* Waits until one tensor, by its place in the last save's list, is captured. Errors: that
+ * of a save, -ERANGE. */
+STK_API int
+stk_ckpt_fence_tensor(stk_ckpt *ckpt, uint32_t tensor_idx, stk_error *err);
+
+/* Waits until all saves have reached a level. Errors: that of a save, -ETIMEDOUT,
+ * -ENOTSUP the level. */
+STK_API int
+stk_ckpt_wait(stk_ckpt *ckpt, stk_level level, uint64_t timeout_ns, stk_error *err);
+
+/* What a checkpointer has done since it was opened. */
+typedef struct stk_ckpt_status {
+    size_t size;
+    uint64_t saves;         /* begun */
+    uint64_t durable;       /* of them durable */
+    uint64_t failed;        /* of them failed */
+    uint64_t last_captured; /* step, STK_LATEST: none */
+    uint64_t last_durable;  /* step, STK_LATEST: none */
+    uint64_t bytes;         /* made durable */
+    uint64_t save_wait_ns;  /* that stk_ckpt_save() waited for an earlier save */
+    uint64_t fence_wait_ns; /* that fences waited */
+    uint64_t captured_ns;   /* the last durable save: from its begin to captured */
+    uint64_t durable_ns;    /* and to durable */
+    uint32_t unfinished;
+    uint32_t reserved;
+} stk_ckpt_status;
+
+#define STK_CKPT_STATUS_INIT .size = sizeof(stk_ckpt_status)
+
+/* Copies the status; status->size is set by the caller. Errors: -EINVAL. Any thread. */
+STK_API int
+stk_ckpt_get_status(stk_ckpt *ckpt, stk_ckpt_status *status);
+
+/*
+ * The newest checkpoint that is whole: its manifest is good and its parts are there.
+ * Returns how many newer ones are not (0: it is the newest); if there are any, err says
+ * what is wrong with the newest. Errors: -ENOENT there is none, STK_E_CORRUPT there are
+ * some and none is whole, -EIO.
+ */
+STK_API int
+stk_ckpt_latest(stk_ckpt *ckpt, uint64_t *ret_step, stk_error *err);
+
+/* One checkpoint of a directory. */
+typedef struct stk_ckpt_info {
+    uint64_t step;
+    uint64_t bytes;      /* of the stream */
+    uint64_t created_ns; /* time of day; for people only */
+    uint32_t tensors;    /* blobs among them */
+    uint32_t parts;
+    uint32_t world;
+    int32_t state; /* 0 whole; STK_E_CORRUPT, STK_E_VERSION, -EIO ...: why not */
+} stk_ckpt_info;
+
+/*
+ * Lists checkpoints, newest first, damaged ones too. out: room for capacity. Returns how
+ * many were written; ret_total counts all. Errors: -EIO, -EACCES, -ENOMEM. Blocks.
+ */
+STK_API int
+stk_ckpt_list(stk_ckpt *ckpt, stk_ckpt_info *out, uint32_t capacity, uint32_t *ret_total,
+              stk_error *err);
+
+/* Also removes what crashed writers left: parts without a checkpoint, unfinished
+ * manifests. Nobody else may be saving into the directory or the roots. */
+#define STK_PRUNE_ORPHANS 1u
+
+/*
+ * Removes all but the newest keep (at least 1) checkpoints; damaged ones neither count
+ * nor are removed. ret_removed (may be NULL): directories removed. Errors: -EINVAL,
+ * -EROFS opened read-only, -EBUSY a save is under way, -EIO, -EACCES. Blocks.
+ */
+STK_API int
+stk_ckpt_prune(stk_ckpt *ckpt, uint32_t keep, uint32_t flags, uint32_t *ret_removed,
+               stk_error *err);
+
+/*
+ * Opens a checkpoint for reading, or with STK_LATEST the newest whole one. Returns 0, or
+ * with STK_LATEST how many newer ones are not whole (err says what is wrong with the
+ * newest). ret_view: returns owned, closed with stk_view_close() before its checkpointer.
+ * Errors: -ENOENT, STK_E_CORRUPT (err names the part that is missing or cut),
+ * STK_E_VERSION, -EIO, -ENOMEM. Blocks.
+ */
+STK_API int
+stk_view_open(stk_view **ret_view, stk_ckpt *ckpt, uint64_t step, stk_error *err);
+
+/* Opens a plain .safetensors file of anybody's; it has no checksums. Closed before the
+ * engine. */
+STK_API int
+stk_view_open_file(stk_view **ret_view, stk_engine *engine, const char *path, stk_error *err);
+
+/* NULL is allowed. */
+STK_API void
+stk_view_close(stk_view *view);
+
+typedef struct stk_view_info {
+    size_t size;
+    uint64_t step;         /* STK_LATEST: a plain file */
+    uint64_t bytes;        /* of the stream */
+    uint64_t header_bytes; /* of them the header */
+    uint64_t created_ns;
+    uint32_t tensors; /* without blobs */
+    uint32_t blobs;
+    uint32_t metadata;
+    uint32_t parts;
+    uint32_t world;
+    uint32_t chunk_bytes;
+} stk_view_info;
+
+#define STK_VIEW_INFO_INIT .size = sizeof(stk_view_info)
+
+/* Describes what is open; info->size is set by the caller. Errors: -EINVAL. */
+STK_API int
+stk_view_get_info(const stk_view *view, stk_view_info *info);
+
+/* A tensor of a view, or a blob (as U8). Pointers are borrowed until the view is
+ * closed. */
+typedef struct stk_view_tensor {
+    const char *name;
+    const char *dtype;
+    const uint64_t *shape;
+    uint64_t n_bytes;
+    uint64_t offset; /* in the stream */
+    uint32_t dims;
+    uint32_t reserved;
+} stk_view_tensor;
+
+/* The idx-th tensor, in the order of the stream. Errors: -ERANGE. */
+STK_API int
+stk_view_tensor_at(const stk_view *view, uint32_t idx, stk_view_tensor *ret_tensor);
+
+/* The tensor of a name. Errors: -ENOENT. */
+STK_API int
+stk_view_tensor_find(const stk_view *view, const char *name, stk_view_tensor *ret_tensor);
+
+/* The idx-th blob. Errors: -ERANGE. */
+STK_API int
+stk_view_blob_at(const stk_view *view, uint32_t idx, stk_view_tensor *ret_blob);
+
+/* The idx-th pair of the metadata. Errors: -ERANGE. */
+STK_API int
+stk_view_metadata_at(const stk_view *view, uint32_t idx, stk_pair *ret_pair);
+
+/*
+ * What is to be loaded: a tensor, or the box of it that begins at start and is count
+ * elements long in each dimension (both NULL: all of it), into dst, contiguous, n_bytes
+ * exactly.
+ */
+typedef struct stk_load {
+    const char *name;
+    void *dst;
+    uint64_t n_bytes;
+    const uint64_t *start;
+    const uint64_t *count;
+} stk_load;
+
+/*
+ * Loads n tensors or boxes in one go: parallel direct reads, every chunk checked before
+ * any byte of it is handed out. Errors: -ENOENT no such tensor, -EINVAL n_bytes (err has
+ * the right one), -ERANGE a box beyond its tensor, STK_E_CORRUPT (err names part and
+ * byte), -EIO, -ENOMEM. After an error the destinations hold nothing of use. Blocks.
+ */
+STK_API int
+stk_view_load(stk_view *view, const stk_load *loads, uint32_t n, stk_error *err);
+
+/* Loads a blob of at most capacity bytes. ret_bytes: how many it has, also where they do
+ * not fit. Errors: -ENOENT, -ENOSPC, those of stk_view_load(). Blocks. */
+STK_API int
+stk_view_load_blob(stk_view *view, const char *name, void *dst, uint64_t capacity,
+                   uint64_t *ret_bytes, stk_error *err);
+
+/* Reads bytes of the stream itself, which is a .safetensors file. Errors: -ERANGE, those
+ * of stk_view_load(). Blocks. */
+STK_API int
+stk_view_read(stk_view *view, uint64_t offset, void *dst, uint64_t n_bytes, stk_error *err);
+
+/* Called as work goes on, on the calling thread; any result but 0 ends it with
+ * -ECANCELED. */
+typedef int (*stk_progress_fn)(void *context, uint64_t done_bytes, uint64_t total_bytes);
+
+/* Reads everything and checks every chunk. progress may be NULL. Errors: STK_E_CORRUPT
+ * (err names part and byte), -EIO, -ECANCELED, -ENOMEM. Blocks. */
+STK_API int
+stk_view_verify(stk_view *view, stk_progress_fn progress, void *context, stk_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

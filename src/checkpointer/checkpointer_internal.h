@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the checkpointer share; nobody else includes this. */
+#ifndef STI_CHECKPOINTER_CHECKPOINTER_INTERNAL_H
+#define STI_CHECKPOINTER_CHECKPOINTER_INTERNAL_H
+
+#include "checkpointer/checkpointer.h"
+#include "ckpt/saver.h"
+
+/* An option's defaults and bounds applied. */
+struct sti_ckpt_resolved {
+    uint64_t slot_bytes;
+    uint32_t slots;
+    uint32_t chunk_bytes;
+    uint32_t outstanding;
+    uint32_t keep;
+    uint32_t n_roots;         /* directory included */
+    uint32_t first_part_root; /* 0: the directory itself */
+    bool is_buffered;
+    bool is_read_only;
+};
+
+struct sti_checkpointer {
+    struct sti_engine *engine;
+    struct sti_ckpt_resolved resolved;
+    char *directory;
+    struct sti_root *roots;
+    struct sti_saver *saver; /* NULL: read-only */
+    struct sti_task task;
+};
+
+/* Checks options. Errors: -EINVAL (err names the option and its range). Pure. */
+int
+sti_ckpt_resolve(struct sti_ckpt_resolved *ret_resolved, const stk_ckpt_opts *opts, stk_error *err);
+
+/* The idx-th word of a list separated by blanks; returns its length, 0 beyond the
+ * last. */
+size_t
+sti_ckpt_word(const char *list, uint32_t idx, const char **ret_word);
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the saver share; nobody else includes this. */
+#ifndef STI_CKPT_SAVE_INTERNAL_H
+#define STI_CKPT_SAVE_INTERNAL_H
+
+#include "base/mem.h"
+#include "base/thread.h"
+#include "ckpt/manifest.h"
+#include "ckpt/names.h"
+#include "ckpt/retain.h"
+#include "ckpt/saver.h"
+#include "ckpt/text.h"
+
+struct sti_save;
+struct sti_stripe;
+
+/* One operation of a stage, for a stripe or for the save as a whole (stripe NULL). */
+struct sti_chore {
+    struct sti_save *save;
+    struct sti_stripe *stripe;
+    struct sti_aio_op op;
+};
+
+/* The part of one root: a file of this save. */
+struct sti_stripe {
+    struct sti_save *save;
+    struct sti_root *root;
+    struct sti_part part;
+    char path[2 * STI_NAME_SIZE]; /* root-relative */
+    int fd;
+    bool is_made;           /* the file is ours to remove */
+    uint64_t filled_bytes;  /* given to slots */
+    uint64_t written_bytes; /* of the part, not of its padding */
+    uint64_t behind_bytes;  /* buffered: written since the last sync was started */
+    uint64_t first_ns;      /* when its first write was started */
+    uint64_t last_ns;       /* when its last one was done */
+    uint32_t n_slots;       /* that hold bytes of it */
+    bool is_syncing;        /* buffered: sync_chore is under way */
+    struct sti_chore chore;
+    struct sti_chore sync_chore;
+};
+
+enum sti_slot_state { STI_SLOT_FREE, STI_SLOT_FILLING, STI_SLOT_FULL, STI_SLOT_WRITING };
+
+struct sti_slot {
+    struct sti_saver *saver;
+    struct sti_stripe *stripe;
+    char *bytes;
+    uint64_t offset;       /* in the part's file */
+    uint32_t n_bytes;      /* of the part */
+    uint32_t padded_bytes; /* that are written */
+    uint32_t done_bytes;   /* written */
+    enum sti_slot_state state;
+    uint32_t budget_class;
+    struct sti_job job;
+    struct sti_aio_op op;
+    struct sti_slot *next; /* of the saver's filled */
+};
+
+/* A save from begin to end. Its memory is the loop's from submission on, but for what is
+ * said to be under the saver's lock. */
+struct sti_save {
+    struct sti_saver *saver;
+    uint64_t step;
+    uint64_t serial;
+    char id[STI_ID_SIZE];
+    char parts_name[STI_NAME_SIZE];
+    char commit_name[STI_NAME_SIZE];
+    char step_name[STI_NAME_SIZE];
+    char manifest_path[2 * STI_NAME_SIZE];
+    struct sti_layout layout;
+    const char **sources; /* of each tensor of the layout */
+    char *copies;         /* of those that were not stable */
+    struct sti_stripe *stripes;
+    uint32_t n_stripes;
+    uint32_t n_parts; /* of all writers */
+    uint64_t begun_ns;
+
+    /* Under the lock. By tensor as given: stable bytes not captured yet. */
+    uint64_t *uncaptured_bytes;
+    uint32_t n_uncaptured;
+    bool is_released; /* nothing more will be captured: it failed */
+
+    /* The loop's. */
+    uint32_t stage;
+    bool is_started; /* the stage */
+    bool is_undoing;
+    bool can_write;
+    bool has_cast;
+    bool keep_parts; /* the commit may have happened */
+    bool is_acknowledged;
+    uint32_t n_pending; /* operations of stages and writes */
+    uint32_t n_filling;
+    int result;
+    stk_error error;
+    struct sti_chore chore;
+    struct sti_ballot *ballots;  /* world; of the coordinator */
+    struct sti_part *cast_parts; /* of this writer's ballot */
+    struct sti_text manifest;
+    uint64_t manifest_done;
+    int manifest_fd;
+    bool has_commit_dir;
+    uint64_t captured_ns; /* under the lock: when the last stable tensor was */
+};
+
+struct sti_saver {
+    struct sti_saver_opts opts;
+    struct sti_vote *own_vote; /* of a writer alone */
+    struct sti_arena arena;
+    struct sti_slot *slots;
+
+    struct sti_mutex lock;
+    struct sti_cond changed;
+    struct sti_save *queue[STI_SAVES_MAX] STI_GUARDED_BY(&lock); /* oldest first */
+    uint32_t n_queued STI_GUARDED_BY(&lock);
+    uint64_t serial STI_GUARDED_BY(&lock);
+    struct sti_slot *filled STI_GUARDED_BY(&lock); /* by jobs, for the loop */
+    bool is_active STI_GUARDED_BY(&lock);          /* the loop has something of this saver */
+    uint32_t n_fencing STI_GUARDED_BY(&lock);      /* threads that wait for capture */
+    stk_error latched STI_GUARDED_BY(&lock);       /* code 0: none */
+    struct sti_saver_status status STI_GUARDED_BY(&lock);
+
+    /* The loop's. */
+    struct sti_save *active;
+    struct sti_retain retain;
+    struct sti_chore retain_chore;
+    bool is_retaining;
+    uint64_t wake_ns; /* when the budget wants to be asked again; UINT64_MAX */
+};
+
+/* ---- save_begin.c
+ * ------------------------------------------------------------------------- */
+
+/* Makes a save of a request, with copies of what is not stable. Program's thread. */
+int
+sti_save_new(struct sti_save **ret_save, struct sti_saver *saver,
+             const struct sti_saver_request *request, uint64_t serial, stk_error *err);
+void
+sti_save_free(struct sti_save *save);
+
+/* ---- save_fill.c
+ * -------------------------------------------------------------------------- */
+
+/* Copies and sums the slot's bytes; a pool thread. */
+void
+sti_slot_fill(struct sti_slot *slot);
+
+/* ---- save_write.c
+ * ------------------------------------------------------------------------- */
+
+/* Gives free slots to stripes and full ones to the devices. Loop. */
+void
+sti_save_pump(struct sti_save *save);
+
+/* Takes back slots that jobs have filled. Loop. */
+void
+sti_saver_take_filled(struct sti_saver *saver);
+
+/* ---- save_commit.c
+ * ------------------------------------------------------------------------ */
+
+/* Goes on with a save as far as it can; true when it is over. Loop. */
+bool
+sti_save_advance(struct sti_save *save);
+
+/* Remembers the first failure. what: the stage. stripe may be NULL. */
+void
+sti_save_fail(struct sti_save *save, const struct sti_stripe *stripe, const char *what, int rc);
+
+/* ---- saver.c
+ * ------------------------------------------------------------------------------ */
+
+/* The save is durable, or has failed: tells the program. Loop. */
+void
+sti_saver_acknowledge(struct sti_save *save);
+
+/* Keeps an error for the program's next call. */
+void
+sti_saver_latch(struct sti_saver *saver, const stk_error *error);
+
+#endif

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Finding checkpoints by looking. A directory step-N with a good manifest is one;
+ * anything else is not, whatever its name. Blocking, on the calling thread's aio.
+ */
+#include "ckpt/scan.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "ckpt/names.h"
+
+#define PATH_SIZE 2048u
+
+struct steps {
+    uint64_t *steps;
+    uint32_t n;
+    uint32_t capacity;
+};
+
+static int
+note_step(void *context, const char *name, unsigned char d_type)
+{
+    struct steps *steps = context;
+    char id[STI_ID_SIZE];
+    uint64_t step;
+
+    (void)d_type; /* a file of that name has no manifest in it and is skipped later */
+    if (sti_name_parse(name, &step, id) != STI_NAME_STEP)
+        return 0;
+    if (steps->n == steps->capacity) {
+        uint32_t capacity = steps->capacity ? 2 * steps->capacity : 64;
+        uint64_t *grown = sti_mem_resize(steps->steps, capacity, sizeof(*grown));
+
+        if (!grown)
+            return -ENOMEM;
+        steps->steps = grown;
+        steps->capacity = capacity;
+    }
+    steps->steps[steps->n++] = step;
+    return 0;
+}
+
+static int
+newest_first(const void *left, const void *right)
+{
+    const uint64_t *a = left;
+    const uint64_t *b = right;
+
+    return *a > *b ? -1 : *a < *b;
+}
+
+int
+sti_scan_steps(const struct sti_scan *scan, uint64_t **ret_steps, uint32_t *ret_n, stk_error *err)
+{
+    struct steps steps = {0};
+    struct sti_aio_op op = {.kind = STI_AIO_LIST,
+                            .dir_fd = scan->dir_fd,
+                            .path = ".",
+                            .list_fn = note_step,
+                            .list_context = &steps};
+    int rc = sti_aio_run(scan->aio, &op);
+
+    if (rc < 0) {
+        sti_mem_free(steps.steps);
+        return sti_error_set_path(err, rc, scan->path, "the directory cannot be listed: %s",
+                                  sti_error_text(rc));
+    }
+    if (steps.n > 0)
+        qsort(steps.steps, steps.n, sizeof(steps.steps[0]), newest_first);
+    *ret_steps = steps.steps;
+    *ret_n = steps.n;
+    return 0;
+}
+
+/* ---- manifests
+ * --------------------------------------------------------------------------------- */
+
+static int
+read_bytes(const struct sti_scan *scan, const char *name, char **ret_bytes, uint64_t *ret_n_bytes)
+{
+    struct statx found = {0};
+    struct sti_aio_op op = {.kind = STI_AIO_STATX,
+                            .dir_fd = scan->dir_fd,
+                            .path = name,
+                            .statx_mask = STATX_SIZE,
+                            .statx = &found};
+    int rc = sti_aio_run(scan->aio, &op);
+
+    if (rc < 0)
+        return rc;
+    if (found.stx_size > STI_MANIFEST_MAX_BYTES - 1)
+        return -EFBIG;
+    char *bytes = sti_mem_new(found.stx_size + 1, 1);
+    if (!bytes)
+        return -ENOMEM;
+    op = (struct sti_aio_op){.kind = STI_AIO_READ_FILE,
+                             .dir_fd = scan->dir_fd,
+                             .path = name,
+                             .bytes = bytes,
+                             .n_bytes = (uint32_t)found.stx_size + 1};
+    rc = sti_aio_run(scan->aio, &op);
+    if (rc < 0) {
+        sti_mem_free(bytes);
+        return rc;
+    }
+    *ret_bytes = bytes;
+    *ret_n_bytes = (uint64_t)rc;
+    return 0;
+}
+
+/* Puts the path into an error whose message is made already. */
+static int
+name_path(const struct sti_scan *scan, const char *name, int rc, stk_error *err)
+{
+    if (err && rc < 0)
+        (void)snprintf(err->path, sizeof(err->path), "%s/%s", scan->path, name); /* cut is fine */
+    return rc;
+}
+
+int
+sti_scan_manifest(const struct sti_scan *scan, uint64_t step, struct sti_manifest *manifest,
+                  stk_error *err)
+{
+    char dir[STI_NAME_SIZE];
+    char name[2 * STI_NAME_SIZE];
+    char *bytes;
+    uint64_t n_bytes;
+
+    sti_name_make(dir, STI_NAME_STEP, step, "");
+    (void)snprintf(name, sizeof(name), "%s/%s", dir, STI_MANIFEST_NAME); /* fits */
+    int rc = read_bytes(scan, name, &bytes, &n_bytes);
+    if (rc < 0) {
+        (void)sti_error_set(err, rc, "the manifest of step %" PRIu64 " cannot be read: %s", step,
+                            sti_error_text(rc));
+        return name_path(scan, name, rc, err);
+    }
+    rc = sti_manifest_decode(manifest, bytes, n_bytes, err);
+    sti_mem_free(bytes);
+    if (rc == 0 && manifest->step != step) {
+        rc = sti_error_set(err, STK_E_MISMATCH, "the manifest is of step %" PRIu64, manifest->step);
+        sti_manifest_fini(manifest);
+    }
+    return name_path(scan, name, rc, err);
+}
+
+/* ---- parts
+ * --------------------------------------------------------------------------------------- */
+
+int
+sti_scan_part_path(const struct sti_scan *scan, const struct sti_manifest *manifest, uint32_t part,
+                   char *path, size_t path_size)
+{
+    const char *root = manifest->roots[manifest->parts[part].root];
+    bool is_here = strcmp(root, ".") == 0;
+    char dir[STI_NAME_SIZE];
+    char file[STI_NAME_SIZE];
+
+    sti_name_make(dir, STI_NAME_PARTS, manifest->step, manifest->id);
+    sti_name_part(file, manifest->parts[part].writer, manifest->parts[part].root,
+                  manifest->n_parts);
+    int n =
+        snprintf(path, path_size, "%s%s%s/%s", is_here ? "" : root, is_here ? "" : "/", dir, file);
+    if (n < 0 || (size_t)n >= path_size)
+        return -ENAMETOOLONG;
+    return is_here ? scan->dir_fd : AT_FDCWD;
+}
+
+static int
+check_part(const struct sti_scan *scan, const struct sti_manifest *manifest, uint32_t part,
+           stk_error *err)
+{
+    char path[PATH_SIZE];
+    struct statx found = {0};
+    uint64_t expected = manifest->parts[part].n_bytes;
+    int dir_fd = sti_scan_part_path(scan, manifest, part, path, sizeof(path));
+
+    if (dir_fd == -ENAMETOOLONG)
+        return sti_error_set(err, STK_E_CORRUPT, "the path of part %" PRIu32 " is too long", part);
+    struct sti_aio_op op = {.kind = STI_AIO_STATX,
+                            .dir_fd = dir_fd,
+                            .path = path,
+                            .statx_mask = STATX_SIZE,
+                            .statx = &found};
+    int rc = sti_aio_run(scan->aio, &op);
+    if (rc == -ENOENT || rc == -ENOTDIR)
+        return sti_error_set_path(err, STK_E_CORRUPT, path,
+                                  "part %" PRIu32 " of step %" PRIu64 " is not there (root %.100s)",
+                                  part, manifest->step,
+                                  manifest->roots[manifest->parts[part].root]);
+    if (rc < 0)
+        return sti_error_set_path(err, rc, path, "part %" PRIu32 " of step %" PRIu64 ": %s", part,
+                                  manifest->step, sti_error_text(rc));
+    if (found.stx_size != expected)
+        return sti_error_set_path(err, STK_E_CORRUPT, path,
+                                  "part %" PRIu32 " of step %" PRIu64 " has %" PRIu64
+                                  " bytes, not %" PRIu64,
+                                  part, manifest->step, (uint64_t)found.stx_size, expected);
+    return 0;
+}
+
+int
+sti_scan_check_parts(const struct sti_scan *scan, const struct sti_manifest *manifest,
+                     stk_error *err)
+{
+    int rc = 0;
+
+    for (uint32_t part = 0; rc == 0 && part < manifest->n_parts; part++)
+        rc = check_part(scan, manifest, part, err);
+    return rc;
+}
+
+int
+sti_scan_latest(const struct sti_scan *scan, struct sti_manifest *manifest, uint32_t *ret_skipped,
+                stk_error *err)
+{
+    uint64_t *steps;
+    uint32_t n;
+    stk_error own;
+    int rc = sti_scan_steps(scan, &steps, &n, err);
+
+    *ret_skipped = 0;
+    if (rc < 0)
+        return rc;
+    rc = sti_error_set_path(&own, -ENOENT, scan->path, "there is no checkpoint");
+    for (uint32_t at = 0; at < n; at++) {
+        /* Only what is wrong with the newest is told. */
+        stk_error *to = *ret_skipped == 0 ? &own : NULL;
+
+        rc = sti_scan_manifest(scan, steps[at], manifest, to);
+        if (rc == -ENOENT && to) { /* removed since it was listed, or a directory of others */
+            rc = sti_error_set_path(&own, rc, scan->path, "there is no checkpoint");
+            continue;
+        }
+        if (rc == 0) {
+            rc = sti_scan_check_parts(scan, manifest, to);
+            if (rc == 0)
+                break;
+            sti_manifest_fini(manifest);
+        }
+        ++*ret_skipped;
+    }
+    sti_mem_free(steps);
+    if (rc < 0 && *ret_skipped > 0)
+        rc = STK_E_CORRUPT;
+    if (err && (rc < 0 || *ret_skipped > 0))
+        *err = own;
+    if (err && rc < 0)
+        err->code = rc;
+    return rc;
+}

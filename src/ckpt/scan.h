@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What checkpoints lie in a directory. The directory is the truth; nothing else is looked
+ * at. */
+#ifndef STI_CKPT_SCAN_H
+#define STI_CKPT_SCAN_H
+
+#include <stdint.h>
+
+#include <stoker/types.h>
+
+#include "ckpt/manifest.h"
+#include "io/aio.h"
+
+/* A checkpoint directory, open. path: for messages and for roots named ".". */
+struct sti_scan {
+    struct sti_aio *aio; /* the calling thread's */
+    int dir_fd;
+    const char *path;
+};
+
+/*
+ * Lists all step-N, newest first. ret_steps: returns owned (sti_mem_free), NULL where
+ * there are none. Errors: -ENOMEM, those of listing. Blocks.
+ */
+int
+sti_scan_steps(const struct sti_scan *scan, uint64_t **ret_steps, uint32_t *ret_n, stk_error *err);
+
+/*
+ * Reads the manifest of a step. Errors: -ENOENT no such checkpoint, STK_E_CORRUPT,
+ * STK_E_VERSION, STK_E_MISMATCH it is of another step, -EIO, -ENOMEM. Blocks.
+ */
+int
+sti_scan_manifest(const struct sti_scan *scan, uint64_t step, struct sti_manifest *manifest,
+                  stk_error *err);
+
+/* Where a part lies. path: room for path_size. Returns the descriptor that it is relative
+ * to. Errors: -ENAMETOOLONG. */
+int
+sti_scan_part_path(const struct sti_scan *scan, const struct sti_manifest *manifest, uint32_t part,
+                   char *path, size_t path_size);
+
+/* Whether every part is there in its full size. Errors: STK_E_CORRUPT (err names the
+ * first that is not, and its root), and what looking gives. Blocks. */
+int
+sti_scan_check_parts(const struct sti_scan *scan, const struct sti_manifest *manifest,
+                     stk_error *err);
+
+/*
+ * The newest checkpoint whose manifest is good and whose parts are there. ret_skipped:
+ * how many newer ones are not; err then says what is wrong with the newest, also on
+ * success. Errors: -ENOENT there is none, STK_E_CORRUPT there are some and none is good.
+ */
+int
+sti_scan_latest(const struct sti_scan *scan, struct sti_manifest *manifest, uint32_t *ret_skipped,
+                stk_error *err);
+
+/*
+ * Removes what dead writers left in the directory and in roots: parts that belong to no
+ * checkpoint, unfinished manifests. Nobody may be saving here meanwhile. ret_n:
+ * directories removed. Errors: what removing gives. Blocks.
+ */
+int
+sti_scan_remove_orphans(const struct sti_scan *scan, const char *const *roots, uint32_t n_roots,
+                        uint32_t *ret_n, stk_error *err);
+
+#endif

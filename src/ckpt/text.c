@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Text that grows by doubling. A failure is remembered, so that a writer checks once at
+ * its end. Values only; one thread. */
+#include "ckpt/text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+#define FIRST_CAPACITY ((size_t)4096)
+#define PRINT_BYTES 256
+
+void
+sti_text_fini(struct sti_text *text)
+{
+    sti_mem_free(text->bytes);
+    *text = (struct sti_text){0};
+}
+
+static bool
+reserve(struct sti_text *text, size_t n_bytes)
+{
+    size_t capacity = text->capacity ? text->capacity : FIRST_CAPACITY;
+
+    while (capacity - text->n_bytes < n_bytes && capacity <= SIZE_MAX / 2)
+        capacity *= 2;
+    if (capacity == text->capacity)
+        return true;
+    char *bytes =
+        capacity - text->n_bytes < n_bytes ? NULL : sti_mem_resize(text->bytes, capacity, 1);
+    if (!bytes) {
+        text->is_failed = true;
+        return false;
+    }
+    text->bytes = bytes;
+    text->capacity = capacity;
+    return true;
+}
+
+void
+sti_text_append(struct sti_text *text, const char *bytes, size_t n_bytes)
+{
+    if (text->is_failed || !reserve(text, n_bytes))
+        return;
+    memcpy(text->bytes + text->n_bytes, bytes, n_bytes);
+    text->n_bytes += n_bytes;
+}
+
+void
+sti_text_print(struct sti_text *text, const char *format, ...)
+{
+    char piece[PRINT_BYTES];
+    va_list args;
+
+    va_start(args, format);
+    int n = vsnprintf(piece, sizeof(piece), format, args);
+    va_end(args);
+    if (n < 0 || (size_t)n >= sizeof(piece)) {
+        text->is_failed = true;
+        return;
+    }
+    sti_text_append(text, piece, (size_t)n);
+}
+
+void
+sti_text_append_json(struct sti_text *text, const char *value)
+{
+    const char *plain = value; /* begins what needs no escape */
+
+    sti_text_append(text, "\"", 1);
+    for (; *value; value++) {
+        unsigned char byte = (unsigned char)*value;
+
+        if (byte >= 0x20 && byte != '"' && byte != '\\')
+            continue;
+        sti_text_append(text, plain, (size_t)(value - plain));
+        if (byte < 0x20)
+            sti_text_print(text, "\\u%04x", (unsigned)byte);
+        else
+            sti_text_print(text, "\\%c", *value);
+        plain = value + 1;
+    }
+    sti_text_append(text, plain, (size_t)(value - plain));
+    sti_text_append(text, "\"", 1);
+}
+
+/* How many bytes follow a first byte, and what its own bits are; -1 for no first byte. */
+static int
+tail_of(unsigned char first, uint32_t *ret_bits)
+{
+    if (first < 0x80) {
+        *ret_bits = first;
+        return 0;
+    }
+    if (first >= 0xc2 && first <= 0xdf) {
+        *ret_bits = first & 0x1f;
+        return 1;
+    }
+    if (first >= 0xe0 && first <= 0xef) {
+        *ret_bits = first & 0x0f;
+        return 2;
+    }
+    if (first >= 0xf0 && first <= 0xf4) {
+        *ret_bits = first & 0x07;
+        return 3;
+    }
+    return -1;
+}
+
+bool
+sti_text_is_utf8(const char *value)
+{
+    static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
+
+    while (*value) {
+        uint32_t code = 0;
+        int n_tail = tail_of((unsigned char)*value++, &code);
+
+        if (n_tail < 0)
+            return false;
+        for (int at = 0; at < n_tail; at++) {
+            unsigned char byte = (unsigned char)*value;
+
+            if ((byte & 0xc0) != 0x80)
+                return false;
+            code = code << 6 | (byte & 0x3f);
+            value++;
+        }
+        if (code < least[n_tail] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff))
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The vote of a set of writers on one save: each casts a ballot when its parts are
+ * durable or lost; the coordinator, writer 0, commits when all are for it, and its
+ * verdict is what every writer then believes. Writers here are threads of one process.
+ */
+#ifndef STI_CKPT_VOTE_H
+#define STI_CKPT_VOTE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ckpt/manifest.h"
+#include "io/aio.h"
+
+/* What a writer says. parts: borrowed until the writer knows the verdict. */
+struct sti_ballot {
+    int code; /* 0, or why its parts are lost */
+    uint32_t n_parts;
+    const struct sti_part *parts;
+};
+
+/* What the coordinator says. */
+struct sti_verdict {
+    int code;        /* 0: committed and durable */
+    uint32_t writer; /* who was against it, where somebody was */
+    bool keep_parts; /* the commit may have happened although it failed */
+};
+
+struct sti_vote;
+
+/* world 1 .. 65536. Errors: -ENOMEM, -EINVAL, -EAGAIN. ret_vote: returns owned. */
+int
+sti_vote_new(struct sti_vote **ret_vote, uint32_t world);
+
+/* NULL is allowed. */
+void
+sti_vote_free(struct sti_vote *vote);
+
+/* Names the aio that is woken when something changes; NULL takes it back. Any thread. */
+void
+sti_vote_join(struct sti_vote *vote, uint32_t writer, struct sti_aio *aio);
+
+/* Casts a ballot on the save number serial. A writer does so once for each serial, in
+ * order, and not before it knows the verdict on the one before. Any thread. */
+void
+sti_vote_cast(struct sti_vote *vote, uint32_t writer, uint64_t serial,
+              const struct sti_ballot *ballot);
+
+/*
+ * Whether the outcome is certain: all are for it (ret_verdict->code 0) or one is against
+ * it. ballots: room for world; filled where all are for it.
+ */
+bool
+sti_vote_tally(struct sti_vote *vote, uint64_t serial, struct sti_ballot *ballots,
+               struct sti_verdict *ret_verdict);
+
+/* The coordinator's, once for each serial. */
+void
+sti_vote_decide(struct sti_vote *vote, uint64_t serial, const struct sti_verdict *verdict);
+
+/* Whether the coordinator has decided. */
+bool
+sti_vote_verdict(struct sti_vote *vote, uint64_t serial, struct sti_verdict *ret_verdict);
+
+#endif

@@ -1,0 +1,158 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Checkpoints on disks that are full, small-minded or broken, and by processes that are killed:
+#
+#     ckpt_faults.sh CKPT_LOOP STOKER SLOWDISK [KILLS]
+#
+# 77: not root, or no loop devices here. KILLS: how many times a saving process is killed (40).
+set -euo pipefail
+
+loop_program=$1
+stoker=$2
+slowdisk=$3
+kills=${4:-40}
+
+[ "$(id -u)" = 0 ] || { echo "needs root to mount"; exit 77; }
+losetup -f >/dev/null 2>&1 || { echo "there are no loop devices here"; exit 77; }
+
+work=$(mktemp -d /var/tmp/stoker-faults-XXXXXX)
+clean_up() {
+    for name in "$work"/mnt-*; do
+        if mountpoint -q "$name"; then umount "$name" || umount -l "$name"; fi
+    done
+    for loop in $(losetup -n -O NAME,BACK-FILE |
+        awk -v w="$work/" 'index($2, w) == 1 {print $1}'); do
+        losetup -d "$loop" || true
+    done
+    if mountpoint -q "$work/disk"; then umount "$work/disk" || umount -l "$work/disk"; fi
+    rm -rf --one-file-system "$work"
+}
+trap clean_up EXIT
+
+fail() { echo "FAILED: $*"; exit 1; }
+save() { "$loop_program" save "$@"; }
+check() { "$loop_program" check "$@" || fail "check $*"; }
+
+# A file system of its own: NAME MiB MKFS... ; more options for losetup in LOOP_OPTIONS.
+mount_image() {
+    local name=$1 size=$2
+    shift 2
+    fallocate -l "${size}M" "$work/$name.img"
+    # shellcheck disable=SC2086
+    loop=$(losetup ${LOOP_OPTIONS:-} --direct-io=on -f --show "$work/$name.img")
+    "$@" "$loop" >/dev/null 2>&1
+    mkdir -p "$work/mnt-$name"
+    mount "$loop" "$work/mnt-$name"
+}
+
+full_disk() { # a failed save is said with its step and leaves room for nothing but itself
+    mount_image full 300 mkfs.ext4 -q
+    local dir=$work/mnt-full/run
+    save "$dir" sync 2 30000000 >/dev/null || fail "room for two"
+    save "$dir" uring 1 280000000 >"$work/out" && fail "a full disk was not noticed"
+    grep -q "step 2 failed: reserve space.*No space left" "$work/out" || fail "$(cat "$work/out")"
+    check "$dir" 1
+    [ "$(find "$dir" -name 'step-2*' | wc -l)" = 0 ] || fail "the failed save left something"
+    save "$dir" sync 1 30000000 >/dev/null || fail "the next save"
+    check "$dir" 2
+}
+
+file_systems() { # xfs, btrfs, 4 KiB sectors, tmpfs
+    LOOP_OPTIONS="--sector-size 4096" mount_image sector 200 mkfs.ext4 -q
+    mount_image xfs 400 mkfs.xfs -q
+    if command -v mkfs.btrfs >/dev/null; then mount_image btrfs 300 mkfs.btrfs -q; fi
+    mkdir "$work/mnt-tmpfs"
+    mount -t tmpfs -o size=100M tmpfs "$work/mnt-tmpfs"
+    for name in sector xfs btrfs tmpfs; do
+        [ -d "$work/mnt-$name" ] || continue
+        for method in uring sync; do
+            save "$work/mnt-$name/$method" $method 3 9000001 >/dev/null || fail "$name $method"
+            check "$work/mnt-$name/$method" 2
+        done
+    done
+    save "$work/mnt-tmpfs/full" sync 1 150000000 >/dev/null && fail "a full tmpfs was not noticed"
+    check "$work/mnt-tmpfs/full" -1
+    mount -o remount,ro "$work/mnt-sector"
+    save "$work/mnt-sector/sync" sync 1 1000 >"$work/out" && fail "a read-only root"
+    grep -qi "read-only" "$work/out" || fail "$(cat "$work/out")"
+    check "$work/mnt-sector/sync" 2
+}
+
+wait_for() { # PATTERN FILE: ten seconds at most
+    for _ in $(seq 1 100); do
+        if grep -q "$1" "$2"; then return 0; fi
+        sleep 0.1
+    done
+    fail "no $1 in $(tail -n 3 "$2")"
+}
+
+broken_disk() { # EIO on writes, then on syncs
+    [ -x "$slowdisk" ] || { echo "slowdisk is not built: broken disks are left out"; return 0; }
+    mkdir "$work/disk" "$work/mnt-broken"
+    fallocate -l 300M "$work/broken.img"
+    : >"$work/control"
+    "$slowdisk" "$work/broken.img" "$work/disk" ctl="$work/control"
+    loop=$(losetup --direct-io=on -f --show "$work/disk/disk")
+    mkfs.ext4 -q -F "$loop"
+    mount "$loop" "$work/mnt-broken"
+    local dir=$work/mnt-broken/run
+    for fault in "eio_write 0.5" "eio_sync 1"; do
+        "$loop_program" save "$dir" sync 1000 20000000 >"$work/out" &
+        pid=$!
+        wait_for "^durable" "$work/out"
+        echo "$fault" >"$work/control"
+        wait_for "^failed.*step" "$work/out"
+        kill -KILL $pid
+        wait $pid 2>/dev/null || true
+        : >"$work/control"
+        last=$(awk '/^durable/ {step = $2} END {print step}' "$work/out")
+        sleep 0.3
+        for _ in $(seq 1 50); do # the last write of the killed process has to end first
+            umount "$work/mnt-broken" 2>/dev/null && break
+            sleep 0.1
+        done
+        fsck.ext4 -fy "$loop" >/dev/null 2>&1 || true
+        mount "$loop" "$work/mnt-broken"
+        check "$dir" "$last" || fail "after $fault"
+    done
+}
+
+killed() { # at random moments; the newest acknowledged step is there, and nothing is reused
+    local dir=$work/killed least=-1 method
+    mkdir "$dir"
+    for at in $(seq 1 "$kills"); do
+        method=$([ $((at % 2)) = 0 ] && echo uring || echo sync)
+        "$loop_program" save "$dir/run" $method 1000 3000000 "$dir/root1" "$dir/root2" \
+            >"$work/killed.out" &
+        pid=$!
+        sleep "0.$(printf %03d $((RANDOM % 400 + 30)))"
+        [ $((at % 5)) = 0 ] && { kill -STOP $pid; sleep 0.1; }
+        kill -KILL $pid
+        wait $pid 2>/dev/null || true
+        last=$(awk '/^durable/ {step = $2} END {print step}' "$work/killed.out")
+        [ -z "$last" ] || least=$last
+        [ ! -d "$dir/run" ] || check "$dir/run" "$least" >/dev/null
+    done
+    [ "$least" -ge 0 ] || fail "nothing was saved between $kills kills"
+    before=$(find "$dir" -name 'step-*.*' -type d | wc -l)
+    "$stoker" ckpt prune "$dir/run" --orphans --root "$dir/root1" --root "$dir/root2" >/dev/null
+    after=$(find "$dir" -name 'step-*.*' -type d | wc -l)
+    [ "$after" -le 4 ] || fail "$after directories are left of $before"
+    check "$dir/run" "$least" >/dev/null
+    echo "$kills kills, $least acknowledged, $before directories pruned to $after"
+}
+
+two_processes() { # of two that save the same steps each step is one's, whole
+    local dir=$work/two
+    "$loop_program" save "$dir" sync 20 1000000 >"$work/one.out" &
+    save "$dir" sync 20 1000000 >"$work/two.out" || true
+    wait $! || true
+    "$stoker" ckpt verify "$dir" --all >/dev/null || fail "two processes"
+    check "$dir" "$(awk '/^durable/ {if ($2 > s) s = $2} END {print s + 0}' \
+        "$work/one.out" "$work/two.out")" >/dev/null
+}
+
+for part in full_disk file_systems broken_disk killed two_processes; do
+    $part
+    echo "OK $part"
+done
