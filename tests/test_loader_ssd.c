@@ -370,7 +370,14 @@ test_small_samples_first(void **state)
     double took_s = (double)outcome.last.tier_samples[STK_TIER_ORIGIN] * latency_s +
                     (double)outcome.last.origin_bytes / bytes_per_s;
     if (took_s * 1.3 > blind_s)
-        fail_msg("%.4f s of the origin, %.4f s without regard to size", took_s, blind_s);
+        fail_msg("%.4f s of the origin, %.4f s without regard to size: %llu samples of %llu bytes, "
+                 "bound %llu; in memory %llu, on the SSD %llu, %llu bytes there",
+                 took_s, blind_s, (unsigned long long)outcome.last.tier_samples[STK_TIER_ORIGIN],
+                 (unsigned long long)outcome.last.origin_bytes,
+                 (unsigned long long)outcome.last.bound_bytes,
+                 (unsigned long long)outcome.last.tier_samples[STK_TIER_RAM],
+                 (unsigned long long)outcome.last.tier_samples[STK_TIER_SSD],
+                 (unsigned long long)outcome.run.ssd_bytes);
 }
 
 static void
