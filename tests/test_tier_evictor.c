@@ -90,12 +90,13 @@ the_farthest_next_use_goes_first(void **state)
     }
 }
 
-/* What the SSD has, too, goes first, then the unknown, the light, the worthy; each class
- * by next use, and a sample leaves whatever its class was. */
+/* What the SSD has, too, goes first, then the light, then the worthy; the unknown of the
+ * latter two before the known, each by next use, and a sample leaves whatever its class
+ * was. */
 static void
 classes_go_one_after_the_other(void **state)
 {
-    static const uint64_t expected[] = {30, 20, 7, 95, 12, 90, 40};
+    static const uint64_t expected[] = {30, 20, 8, 95, 12, 7, 90, 40};
     struct sti_evictor *evictor;
     uint64_t value;
 
@@ -109,12 +110,15 @@ classes_go_one_after_the_other(void **state)
     sti_evictor_add_position(evictor, 95, STI_CLASS_LIGHT);
     sti_evictor_add_position(evictor, 80, STI_CLASS_LIGHT);
     sti_evictor_add_position(evictor, 81, STI_CLASS_STORED);
-    sti_evictor_add_unknown(evictor, 7);
+    sti_evictor_add_unknown(evictor, 7, STI_CLASS_WORTHY);
+    sti_evictor_add_unknown(evictor, 8, STI_CLASS_LIGHT);
+    sti_evictor_add_unknown(evictor, 9, STI_CLASS_STORED);
+    sti_evictor_remove_unknown(evictor, 9);
     sti_evictor_remove_position(evictor, 80);
     sti_evictor_remove_position(evictor, 81);
     for (size_t at = 0; at < sizeof(expected) / sizeof(expected[0]); at++) {
         assert_int_equal(sti_evictor_take(evictor, 99, &value),
-                         at == 2 ? STI_VICTIM_SAMPLE : STI_VICTIM_POSITION);
+                         at == 2 || at == 5 ? STI_VICTIM_SAMPLE : STI_VICTIM_POSITION);
         assert_int_equal(value, expected[at]);
     }
     assert_int_equal(sti_evictor_take(evictor, 99, &value), STI_VICTIM_NONE);
@@ -130,9 +134,9 @@ what_is_not_known_goes_before(void **state)
     (void)state;
     assert_int_equal(sti_evictor_new(&evictor, STK_POLICY_NEXT_USE, SAMPLES, SPAN, true), 0);
     sti_evictor_add_position(evictor, 90, STI_CLASS_WORTHY);
-    sti_evictor_add_unknown(evictor, 40);
-    sti_evictor_add_unknown(evictor, 12);
-    sti_evictor_add_unknown(evictor, 77);
+    sti_evictor_add_unknown(evictor, 40, STI_CLASS_WORTHY);
+    sti_evictor_add_unknown(evictor, 12, STI_CLASS_WORTHY);
+    sti_evictor_add_unknown(evictor, 77, STI_CLASS_WORTHY);
     sti_evictor_remove_unknown(evictor, 12);
     assert_int_equal(sti_evictor_take(evictor, 100, &value), STI_VICTIM_SAMPLE);
     assert_int_equal(value, 40);

@@ -24,6 +24,7 @@
 
 /* ---- opening
  *
+ *
  * -------------------------------------------------------------------------------------- */
 
 /* Names of different sessions must differ. Where the kernel has no random bytes yet, time
@@ -161,6 +162,7 @@ sti_checkpointer_close(struct sti_checkpointer *checkpointer)
 }
 
 /* ---- saving
+ *
  *
  * ---------------------------------------------------------------------------------------- */
 

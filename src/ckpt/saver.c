@@ -313,6 +313,7 @@ sti_saver_get_status(struct sti_saver *saver, struct sti_saver_status *ret_statu
 
 /* ---- life
  *
+ *
  * --------------------------------------------------------------------------------------- */
 
 /* Nobody else knows the saver yet. */

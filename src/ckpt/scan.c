@@ -152,6 +152,7 @@ sti_scan_manifest(const struct sti_scan *scan, uint64_t step, struct sti_manifes
 
 /* ---- parts
  *
+ *
  * --------------------------------------------------------------------------------------- */
 
 int

@@ -29,6 +29,8 @@
 #define DEFAULT_QUEUE_DEPTH 64
 #define DEFAULT_IO_THREADS 32
 #define DEFAULT_OPEN_FILES 256
+#define PROBE_BYTES (UINT64_C(8) << 20)
+#define PROBE_ONE_BYTES (UINT64_C(1) << 20)
 #define DEVICES_MAX 64
 #define PROBE_WAIT_NS (UINT64_C(2) * STI_NS_PER_S)
 #define URING_IO_THREADS 4 /* for the operations that have no entry of their own */
@@ -73,11 +75,13 @@ probe(struct sti_job *job)
         (struct sti_engine *)(void *)((char *)job - offsetof(struct sti_engine, probe_job));
     struct sti_cost_point ram = {0};
     struct sti_cost_point ssds[STI_SSDS_MAX] = {{0}};
+    /* Several are divided by their speeds; one is learned of soon enough. */
+    uint64_t n_bytes = engine->hierarchy.n_ssds > 1 ? PROBE_BYTES : PROBE_ONE_BYTES;
 
     if (sti_probe_memory(&ram) < 0)
         ram.depth = 0;
     for (uint32_t at = 0; at < engine->hierarchy.n_ssds; at++)
-        if (sti_probe_briefly(engine->hierarchy.ssds[at].path, &ssds[at]) < 0)
+        if (sti_probe_briefly(engine->hierarchy.ssds[at].path, n_bytes, &ssds[at]) < 0)
             ssds[at].depth = 0;
     sti_mutex_lock(&engine->lock);
     engine->ram_cost = ram;

@@ -20,7 +20,6 @@
 #include "io/dio.h"
 
 #define CHUNK_BYTES (UINT32_C(1) << 20)
-#define BRIEF_BYTES (UINT64_C(8) << 20)
 #define BRIEF_NS (UINT64_C(100) * 1000 * 1000)
 #define FILE_LEAST_BYTES (UINT64_C(1) << 20)
 #define DEPTH_MAX 64u
@@ -308,17 +307,16 @@ read_back(int fd, char *chunk, uint64_t n_bytes, struct sti_cost_point *ret_poin
 }
 
 int
-sti_probe_briefly(const char *path, struct sti_cost_point *ret_point)
+sti_probe_briefly(const char *path, uint64_t n_bytes, struct sti_cost_point *ret_point)
 {
     struct sti_arena arena;
-    uint64_t n_bytes;
     int rc = sti_arena_open(&arena, CHUNK_BYTES, 1);
 
     if (rc < 0)
         return rc;
     int fd = rc = open_in_directory(path);
     if (rc >= 0) {
-        rc = fill(fd, arena.base, BRIEF_BYTES, sti_clock_ns() + BRIEF_NS, &n_bytes);
+        rc = fill(fd, arena.base, n_bytes, sti_clock_ns() + BRIEF_NS, &n_bytes);
         if (rc == 0)
             rc = read_back(fd, arena.base, n_bytes, ret_point);
         close_file(fd);

@@ -134,7 +134,7 @@ settle(struct walk *walk, uint64_t sample, uint64_t position)
         break;
     case STI_KEEP_UNKNOWN:
         walk->kept_at[sample] = NEVER;
-        sti_evictor_add_unknown(walk->evictor, sample);
+        sti_evictor_add_unknown(walk->evictor, sample, class_of(walk, sample));
         break;
     }
 }

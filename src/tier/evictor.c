@@ -21,8 +21,8 @@ struct link {
 struct sti_evictor {
     uint64_t span;
     struct sti_bitset positions[STI_CLASSES];
-    struct sti_bitset unknown;
-    struct link *links; /* by sample, lru only */
+    struct sti_bitset unknown[2]; /* WORTHY in the last */
+    struct link *links;           /* by sample, lru only */
     uint32_t newest;
     uint32_t oldest;
 };
@@ -42,8 +42,8 @@ sti_evictor_new(struct sti_evictor **ret_evictor, stk_policy policy, uint64_t n,
     if (policy == STK_POLICY_NEXT_USE) {
         for (int at = has_classes ? 0 : STI_CLASS_WORTHY; rc == 0 && at < STI_CLASSES; at++)
             rc = sti_bitset_init(&evictor->positions[at], evictor->span);
-        if (rc == 0)
-            rc = sti_bitset_init(&evictor->unknown, n);
+        for (int at = has_classes ? 0 : 1; rc == 0 && at < 2; at++)
+            rc = sti_bitset_init(&evictor->unknown[at], n);
     } else if (policy == STK_POLICY_LRU) {
         evictor->links = sti_mem_new(n, sizeof(struct link));
         rc = evictor->links ? 0 : -ENOMEM;
@@ -63,7 +63,8 @@ sti_evictor_free(struct sti_evictor *evictor)
         return;
     for (int at = 0; at < STI_CLASSES; at++)
         sti_bitset_fini(&evictor->positions[at]);
-    sti_bitset_fini(&evictor->unknown);
+    for (int at = 0; at < 2; at++)
+        sti_bitset_fini(&evictor->unknown[at]);
     sti_mem_free(evictor->links);
     sti_mem_free(evictor);
 }
@@ -86,15 +87,19 @@ sti_evictor_remove_position(struct sti_evictor *evictor, uint64_t position)
 }
 
 void
-sti_evictor_add_unknown(struct sti_evictor *evictor, uint64_t sample)
+sti_evictor_add_unknown(struct sti_evictor *evictor, uint64_t sample, enum sti_class class)
 {
-    (void)sti_bitset_add(&evictor->unknown, sample); /* it is not in */
+    struct sti_bitset *unknown = &evictor->unknown[class == STI_CLASS_WORTHY ? 1 : 0];
+
+    (void)sti_bitset_add(unknown, sample); /* it is not in */
 }
 
 void
 sti_evictor_remove_unknown(struct sti_evictor *evictor, uint64_t sample)
 {
-    (void)sti_bitset_remove(&evictor->unknown, sample); /* it is in */
+    for (int at = 1; at >= 0; at--)
+        if (evictor->unknown[at].n_set > 0 && sti_bitset_remove(&evictor->unknown[at], sample))
+            return;
 }
 
 void
@@ -147,6 +152,14 @@ take_farthest(struct sti_evictor *evictor, enum sti_class class, uint64_t newest
     return STI_VICTIM_POSITION;
 }
 
+static enum sti_victim
+take_unknown(struct sti_bitset *unknown, uint64_t *ret_value)
+{
+    *ret_value = sti_bitset_next(unknown, 0);
+    (void)sti_bitset_remove(unknown, *ret_value); /* just found */
+    return STI_VICTIM_SAMPLE;
+}
+
 enum sti_victim
 sti_evictor_take(struct sti_evictor *evictor, uint64_t newest, uint64_t *ret_value)
 {
@@ -155,16 +168,12 @@ sti_evictor_take(struct sti_evictor *evictor, uint64_t newest, uint64_t *ret_val
         sti_evictor_remove_recent(evictor, *ret_value);
         return STI_VICTIM_SAMPLE;
     }
-    if (evictor->positions[STI_CLASS_STORED].n_set > 0)
-        return take_farthest(evictor, STI_CLASS_STORED, newest, ret_value);
-    if (evictor->unknown.n_set > 0) {
-        *ret_value = sti_bitset_next(&evictor->unknown, 0);
-        (void)sti_bitset_remove(&evictor->unknown, *ret_value); /* just found */
-        return STI_VICTIM_SAMPLE;
-    }
-    for (int at = STI_CLASS_LIGHT; at < STI_CLASSES; at++)
+    for (int at = 0; at < STI_CLASSES; at++) {
+        if (at > 0 && evictor->unknown[at - 1].n_set > 0)
+            return take_unknown(&evictor->unknown[at - 1], ret_value);
         if (evictor->positions[at].n_set > 0)
             return take_farthest(evictor, (enum sti_class)at, newest, ret_value);
+    }
     return STI_VICTIM_NONE;
 }
 

@@ -15,8 +15,8 @@
 
 struct sti_evictor;
 
-/* Samples kept by next use go class by class, those whose next use is unknown behind
- * STORED. */
+/* Samples kept by next use go class by class; in each, those whose next use is unknown go
+ * first (of the first two classes between them). */
 enum sti_class {
     STI_CLASS_STORED, /* the SSD has it, too */
     STI_CLASS_LIGHT,  /* saves less origin time per byte than others that have no room */
@@ -44,9 +44,9 @@ sti_evictor_add_position(struct sti_evictor *evictor, uint64_t position, enum st
 void
 sti_evictor_remove_position(struct sti_evictor *evictor, uint64_t position);
 
-/* A sample enters as one whose next use is not known. */
+/* A sample enters as one whose next use is not known; it leaves whatever class it was. */
 void
-sti_evictor_add_unknown(struct sti_evictor *evictor, uint64_t sample);
+sti_evictor_add_unknown(struct sti_evictor *evictor, uint64_t sample, enum sti_class class);
 void
 sti_evictor_remove_unknown(struct sti_evictor *evictor, uint64_t sample);
 

@@ -177,7 +177,7 @@ sti_fetcher_settle(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entr
         break;
     case STI_KEEP_UNKNOWN:
         entry->kept = STI_KEPT_UNKNOWN;
-        sti_evictor_add_unknown(fetcher->evictor, sample);
+        sti_evictor_add_unknown(fetcher->evictor, sample, class_of(fetcher, sample, n_bytes));
         break;
     }
 }
@@ -238,7 +238,9 @@ make_unknown(void *context, uint64_t sample, struct sti_entry *entry)
     if (entry->state != STI_SAMPLE_PRESENT || entry->pins > 0 || entry->kept != STI_KEPT_ORDERED)
         return;
     entry->kept = STI_KEPT_UNKNOWN;
-    sti_evictor_add_unknown(fetcher->evictor, sample);
+    sti_evictor_add_unknown(
+        fetcher->evictor, sample,
+        class_of(fetcher, sample, sti_dataset_length(fetcher->opts.dataset, sample)));
 }
 
 void

@@ -5,8 +5,10 @@
  * simulation of 10,000 samples with 1,200 cached and 1,000 of them held read 8 % more; up
  * to a half, nothing).
  *
- * Where sizes differ, what staging may hold twice over is left to whatever is used next,
- * for the same reason; samples beside it are kept for their size (policy/density).
+ * Where sizes differ, what staging may hold three times over is left to whatever is used
+ * next, for the same reason; samples beside it are kept for their size (policy/density).
+ * With twice as much, 600 samples of which 29 % had room read 1.6 % more than the bound,
+ * with three times nothing.
  */
 #include "tier/sizes.h"
 
@@ -75,7 +77,7 @@ sti_sizes_choose(const struct sti_fetcher_opts *opts, uint64_t ssd_bytes)
     uint64_t ram_threshold = UINT64_MAX;
 
     sti_sizes_of_store(&sizes, opts);
-    uint64_t held_bytes = 2 * sizes.held_bytes;
+    uint64_t held_bytes = 3 * sizes.held_bytes;
     uint64_t kept_bytes = sizes.store_bytes > held_bytes ? sizes.store_bytes - held_bytes : 0;
     if (sti_dataset_uniform_bytes(dataset) == 0 && sizes.store_bytes < n_bytes &&
         ssd_bytes < n_bytes && opts->policy == STK_POLICY_NEXT_USE) {
