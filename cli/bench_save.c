@@ -136,7 +136,7 @@ make_state(struct bench *bench)
     const struct bench_save_request *request = bench->request;
     uint64_t sum = 0;
     uint64_t left = request->bytes / 4;
-    char *at = bench->memory;
+    char *at;
     int rc = make_memory(bench);
 
     if (rc != CLI_OK)
@@ -189,6 +189,7 @@ remove_dirs(struct bench *bench)
 {
     for (size_t at = 0; at < bench->request->roots.count; at++) {
         if (bench->dirs[at])
+            /* NOLINTNEXTLINE(concurrency-mt-unsafe): one thread */
             (void)nftw(bench->dirs[at], remove_one, 16, FTW_DEPTH | FTW_PHYS);
         free(bench->dirs[at]);
         bench->dirs[at] = NULL;
@@ -217,7 +218,8 @@ make_dirs(struct bench *bench)
                              strerrordesc_np(errno));
         }
         free(real);
-        (void)nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS); /* of a run that was killed */
+        /* Of a run that was killed. NOLINTNEXTLINE(concurrency-mt-unsafe): one thread */
+        (void)nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
         bench->dirs[at] = strdup(path);
         if (!bench->dirs[at])
             return cli_error(bench->command, "no memory");

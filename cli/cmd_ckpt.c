@@ -280,7 +280,7 @@ run_verify(struct ckpt *c)
 
         if (n < 0)
             rc = fail(c, "cannot list", n, &err);
-        for (int at = 0; at < n; at++) { /* all of them, also behind a damaged one */
+        for (int at = 0; infos && at < n; at++) { /* all of them, also behind a damaged one */
             int own = verify_step(c, infos[at].step);
 
             rc = rc == CLI_OK ? own : rc;

@@ -4,6 +4,7 @@
  * the directory is done on the caller's thread with an aio of its own; saving is the
  * loop's.
  */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -240,6 +241,8 @@ take_blobs(struct lists *lists, const stk_save *save, const void *state, size_t 
 
     for (uint32_t idx = 0; rc == 0 && idx < n_blobs; idx++) {
         bool is_state = idx == save->n_blobs;
+
+        assert(name); /* name_blobs() made room for them all */
         const void *data = is_state ? state : save->blobs[idx].data;
 
         lists->blob_bytes[idx] = is_state ? n_state : save->blobs[idx].n_bytes;

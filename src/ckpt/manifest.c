@@ -154,7 +154,7 @@ get_u64(const json_t *object, const char *key, uint64_t most, uint64_t *ret, stk
 static int
 get_u32(const json_t *object, const char *key, uint32_t most, uint32_t *ret, stk_error *err)
 {
-    uint64_t value;
+    uint64_t value = 0;
     int rc = get_u64(object, key, most, &value, err);
 
     if (rc == 0)
@@ -373,8 +373,10 @@ take_root(struct sti_manifest *manifest, const json_t *root, stk_error *err)
         return rc;
     for (uint32_t at = 0; at < manifest->n_roots; at++) {
         const char *path = json_string_value(json_array_get(roots, at));
-        size_t n_bytes = strlen(path) + 1;
 
+        if (!path || !room.texts)
+            return corrupt(err, "a root is no string");
+        size_t n_bytes = strlen(path) + 1;
         memcpy(room.texts, path, n_bytes);
         manifest->roots[at] = room.texts;
         room.texts += n_bytes;
@@ -388,7 +390,7 @@ sti_manifest_decode(struct sti_manifest *manifest, const char *bytes, uint64_t n
                     stk_error *err)
 {
     json_error_t what;
-    uint64_t version;
+    uint64_t version = 0;
 
     *manifest = (struct sti_manifest){0};
     int rc = check_crc(bytes, n_bytes, err);

@@ -40,7 +40,7 @@ sti_saver_acknowledge(struct sti_save *save)
     sti_mutex_lock(&saver->lock);
     assert(saver->n_queued > 0 && saver->queue[0] == save);
     saver->n_queued--;
-    memmove(saver->queue, saver->queue + 1, saver->n_queued * sizeof(saver->queue[0]));
+    memmove(saver->queue, saver->queue + 1, saver->n_queued * sizeof(struct sti_save *));
     if (save->result < 0) {
         status->failed++;
     } else {

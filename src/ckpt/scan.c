@@ -222,8 +222,8 @@ int
 sti_scan_latest(const struct sti_scan *scan, struct sti_manifest *manifest, uint32_t *ret_skipped,
                 stk_error *err)
 {
-    uint64_t *steps;
-    uint32_t n;
+    uint64_t *steps = NULL;
+    uint32_t n = 0;
     stk_error own;
     int rc = sti_scan_steps(scan, &steps, &n, err);
 

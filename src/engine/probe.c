@@ -270,7 +270,7 @@ out:
 static int
 read_back(int fd, char *chunk, uint64_t n_bytes, struct sti_cost_point *ret_point)
 {
-    uint64_t began_ns = sti_clock_ns();
+    uint64_t began_ns;
     uint64_t least_ns = UINT64_MAX;
     uint64_t done = 0;
 
@@ -346,8 +346,8 @@ sti_probe_memory(struct sti_cost_point *ret_point)
     *ret_point = (struct sti_cost_point){
         .depth = 1,
         .latency_s = 100e-9, /* a cache miss; nothing here waits for one */
-        .bytes_per_s = (double)(arena.n_bytes / 2) * (double)STI_NS_PER_S /
-                       (double)(best_ns > 0 ? best_ns : 1),
+        .bytes_per_s =
+            (double)arena.n_bytes / 2 * (double)STI_NS_PER_S / (double)(best_ns > 0 ? best_ns : 1),
     };
     sti_arena_close(&arena);
     return 0;

@@ -87,8 +87,8 @@ try_nowait(int fd)
     if (page == MAP_FAILED)
         return false;
     ssize_t n = preadv2(fd, &part, 1, 0, RWF_NOWAIT);
-    bool has_nowait = n >= 0 || errno == EAGAIN;
-    (void)munmap(page, TRIAL_BYTES); /* cannot fail: mapped above */
+    bool has_nowait = n >= 0 || errno != EOPNOTSUPP; /* a pipe says so in other words */
+    (void)munmap(page, TRIAL_BYTES);                 /* cannot fail: mapped above */
     return has_nowait;
 }
 
@@ -99,6 +99,11 @@ sti_dio_probe(int dir_fd, const char *path, struct sti_dio *ret_dio)
 
     if (fd < 0 && errno == EINVAL) {
         *ret_dio = sti_dio_buffered();
+        fd = openat(dir_fd, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        if (fd < 0)
+            return -errno;
+        ret_dio->has_nowait = try_nowait(fd);
+        (void)close(fd); /* read only: nothing to lose */
         return 0;
     }
     if (fd < 0)

@@ -478,7 +478,7 @@ int
 sti_loader_restore_state(struct sti_loader *loader, const void *state, size_t n_bytes,
                          stk_error *err)
 {
-    struct sti_loader_state saved;
+    struct sti_loader_state saved = {0};
     int rc = take_state(loader, state, n_bytes, &saved, err);
 
     if (rc < 0)
@@ -493,7 +493,7 @@ sti_loader_restore_state(struct sti_loader *loader, const void *state, size_t n_
 static int
 begin_at_state(struct sti_loader *loader, const stk_loader_opts *opts, stk_error *err)
 {
-    struct sti_loader_state saved;
+    struct sti_loader_state saved = {0};
     int rc = take_state(loader, opts->state, opts->state_bytes, &saved, err);
 
     if (rc < 0)

@@ -10,6 +10,7 @@
  */
 #include "policy/partition.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 
@@ -105,6 +106,7 @@ begin_share(struct shares *shares)
 static void
 add_cut(struct sti_cut *cuts, int64_t *n_cuts, struct sti_cut cut)
 {
+    assert(cuts);
     struct sti_cut *last = *n_cuts > 0 ? &cuts[*n_cuts - 1] : NULL;
 
     if (last && last->target == cut.target)

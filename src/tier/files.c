@@ -68,8 +68,8 @@ on_opened(struct sti_aio_op *op)
     struct sti_file_slot *slot = op->context;
 
     slot->files->n_busy--;
-    if (op->result == -EINVAL && slot->open_flags != 0) {
-        slot->open_flags = 0; /* this one lies where direct I/O does not work */
+    if (op->result == -EINVAL && (slot->open_flags & O_DIRECT)) {
+        slot->open_flags &= ~(uint32_t)O_DIRECT; /* this one lies where direct I/O does not work */
         start_open(slot);
         return;
     }

@@ -38,7 +38,8 @@ probe(struct sti_origin *origin, stk_error *err)
         if (rc < 0 && origin->is_one_file)
             return sti_error_set_path(err, rc, extent.path, "the data set cannot be opened: %s",
                                       sti_error_text(rc));
-        origin->dio.has_nowait = origin->dio.has_nowait && rc == 0 && dio.has_nowait;
+        if (rc == 0 && !dio.has_nowait)
+            origin->dio.has_nowait = false;
         if (rc < 0 || !dio.is_direct)
             continue;
         origin->dio.is_direct = true;

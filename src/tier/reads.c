@@ -14,6 +14,7 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -306,9 +307,9 @@ on_done(struct sti_aio_op *op)
 
     sti_cost_learner_end(&fetcher->origin_cost, sti_clock_ns(), read->began_ns,
                          op->result > 0 ? (uint64_t)op->result : 0);
-    if (code == -EINVAL && op->open_flags != 0) {
+    if (code == -EINVAL && (op->open_flags & O_DIRECT)) {
         op->kind = STI_AIO_READ_FILE;
-        op->open_flags = 0; /* this file lies where direct I/O does not work */
+        op->open_flags &= ~(uint32_t)O_DIRECT; /* this file lies where direct I/O does not work */
         submit(fetcher, read);
         return;
     }
