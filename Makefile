@@ -4,13 +4,14 @@
 #   make test     builds and runs the unit tests
 #   make build    builds everything under build/
 #   make check    formatting, layering, style: seconds
-#   make install  installs (PREFIX=/usr/local, DESTDIR=)
+#   make install  installs (PREFIX=, DESTDIR=); without PREFIX where build/ was set up for, else
+#                 in /usr/local
 #   make clean    removes build/
 #
 # What is missing is installed with apt-get first, where it can be (tools/setup.sh).
 
 BUILD ?= build
-PREFIX ?= /usr/local
+PREFIX ?=
 DESTDIR ?=
 MESON ?= meson
 
@@ -22,11 +23,11 @@ TEST_ARGS ?=
 .DEFAULT_GOAL := build
 
 build: .setup-build
-	@test -f $(BUILD)/build.ninja || $(MESON) setup $(BUILD) --prefix=$(PREFIX)
+	@test -f $(BUILD)/build.ninja || $(MESON) setup $(BUILD) --prefix=$(or $(PREFIX),/usr/local)
 	$(MESON) compile -C $(BUILD)
 
 demo: .setup-demo build
-	BUILD=$(BUILD) examples/demo.sh
+	examples/demo.sh $(BUILD)
 
 test: .setup-test build
 	rm -f $(BUILD)/meson-logs/testlog.json
@@ -38,7 +39,10 @@ check:
 	python3 tools/check_layers.py
 	python3 tools/check_style.py
 
+# Only where it differs: to set it means to configure again.
 install: build
+	@test -z "$(PREFIX)" || python3 tools/build_prefix.py $(BUILD) | grep -qxF "$(PREFIX)" || \
+		$(MESON) configure $(BUILD) --prefix="$(PREFIX)"
 	DESTDIR=$(DESTDIR) $(MESON) install -C $(BUILD)
 
 clean:

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Touches memory and gives it back: ballast MIB. On a virtual machine whose free memory is taken
- * back by the host, the first touch of a page costs many times what a page costs that has just
- * been free. Run before every run of every contender, it gives all of them the same fresh pages.
+ * Touches memory and gives it back: ballast MIB. On a virtual machine whose free memory
+ * is taken back by the host, the first touch of a page costs many times what a page costs
+ * that has just been free. Run before every run of every contender, it gives all of them
+ * the same fresh pages.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What plain threads make of a list of files: each takes the next file of a shuffled list, opens
- * it, reads it and closes it. The contender that every loader of many files is to be held against.
+ * What plain threads make of a list of files: each takes the next file of a shuffled
+ * list, opens it, reads it and closes it. The contender that every loader of many files
+ * is to be held against.
  *
  *     plain_readers [-t THREADS] [-d] [-s SEED] LIST
  *
- * LIST has one path a line. -d reads with O_DIRECT into huge pages; otherwise through the page
- * cache into memory touched before. Prints one JSON object; times begin when all threads are ready.
+ * LIST has one path a line. -d reads with O_DIRECT into huge pages; otherwise through the
+ * page cache into memory touched before. Prints one JSON object; times begin when all
+ * threads are ready.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,8 +25,8 @@
 
 #define THREADS_MAX 256
 #define HUGE_PAGE_BYTES (UINT64_C(2) << 20)
-/* A direct read costs by what it asks for, also behind the end of the file: 4 MiB at a time take
- * five times the processor time. */
+/* A direct read costs by what it asks for, also behind the end of the file: 4 MiB at a
+ * time take five times the processor time. */
 #define READ_BYTES (UINT64_C(128) << 10)
 
 static struct {

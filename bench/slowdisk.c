@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A slow disk in user space: a FUSE file system with one file, "disk", whose bytes lie in an
- * image file and whose rate, operations per second and latency are what was asked for. A loop
- * device and a real file system go on top (volume.sh), so that everything above the block layer
- * is real: page cache, direct I/O, read-ahead, inodes.
+ * A slow disk in user space: a FUSE file system with one file, "disk", whose bytes lie in
+ * an image file and whose rate, operations per second and latency are what was asked for.
+ * A loop device and a real file system go on top (volume.sh), so that everything above
+ * the block layer is real: page cache, direct I/O, read-ahead, inodes.
  *
- * Model: every limit is a lane that serves one request after the other. A request that arrives
- * takes the next free time of each lane it belongs to and is answered when the last of them has
- * served it, but not before its latency has passed. Lanes may lag BURST_NS behind the clock, which
- * makes up for late wake-ups; so rates are exact over more than a few milliseconds.
+ * Model: every limit is a lane that serves one request after the other. A request that
+ * arrives takes the next free time of each lane it belongs to and is answered when the
+ * last of them has served it, but not before its latency has passed. Lanes may lag
+ * BURST_NS behind the clock, which makes up for late wake-ups; so rates are exact over
+ * more than a few milliseconds.
  *
- * Threads: libfuse's, one per request in flight, which sleep until their request is due. Each lane
- * has a lock of its own, the faults have one; no two are held at a time.
+ * Threads: libfuse's, one per request in flight, which sleep until their request is due.
+ * Each lane has a lock of its own, the faults have one; no two are held at a time.
  */
 #define FUSE_USE_VERSION 312
 #include <fuse_lowlevel.h>
@@ -117,7 +118,8 @@ request_due(int writes, size_t n_bytes)
     return later(due, lane_take(LANE_BYTES, bytes, arrived));
 }
 
-/* One line of the control file: a name and one or two numbers. What is not known is ignored. */
+/* One line of the control file: a name and one or two numbers. What is not known is
+ * ignored. */
 static void
 faults_read_line(struct faults *faults, const char *line)
 {
@@ -192,7 +194,8 @@ request_fault(const struct faults *faults, int writes, uint64_t offset, size_t n
     return writes && happens(faults->enospc_write) ? ENOSPC : 0;
 }
 
-/* This thread's buffer, aligned for direct I/O on the image. Lives as long as the thread. */
+/* This thread's buffer, aligned for direct I/O on the image. Lives as long as the
+ * thread. */
 static char *
 request_buffer(void)
 {

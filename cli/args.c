@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The option parser. getopt_long() is not used because it accepts abbreviations, which make
- * every later option a change of what scripts mean, and says nothing of values. One thread.
+ * The option parser. getopt_long() is not used because it accepts abbreviations, which
+ * make every later option a change of what scripts mean, and says nothing of values. One
+ * thread.
  */
 #include "args.h"
 
@@ -59,8 +60,8 @@ cli_finish(const char *command)
     return CLI_OK;
 }
 
-/* Decimal digits and nothing else. Returns whether they make a uint64_t; *ret_end is where they
- * end. */
+/* Decimal digits and nothing else. Returns whether they make a uint64_t; *ret_end is
+ * where they end. */
 static bool
 read_digits(const char *text, uint64_t *ret_value, const char **ret_end)
 {
@@ -203,7 +204,8 @@ set_value(const struct parse *parse, const struct cli_option *option, const char
     return -1;
 }
 
-/* The option that an argument "--name" or "--name=value" names, or NULL after saying so. */
+/* The option that an argument "--name" or "--name=value" names, or NULL after saying
+ * so. */
 static const struct cli_option *
 find_option(const struct parse *parse, const char *arg)
 {

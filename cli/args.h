@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A small, strict parser of long options: --name VALUE, --name=VALUE, --flag. Every option at
- * most once, CLI_TEXTS excepted; what is not known, not a number or out of range is refused in
- * one line on stderr that names the command, the option, the value and what would be allowed.
+ * A small, strict parser of long options: --name VALUE, --name=VALUE, --flag. Every
+ * option at most once, CLI_TEXTS excepted; what is not known, not a number or out of
+ * range is refused in one line on stderr that names the command, the option, the value
+ * and what would be allowed.
  */
 #ifndef CLI_ARGS_H
 #define CLI_ARGS_H
@@ -28,7 +29,8 @@ enum cli_kind {
 
 #define CLI_MAX_TEXTS 16
 
-/* What an option that may be given several times was given, in order, borrowed from argv. */
+/* What an option that may be given several times was given, in order, borrowed from
+ * argv. */
 struct cli_texts {
     const char *items[CLI_MAX_TEXTS];
     size_t count;
@@ -53,17 +55,17 @@ struct cli_option {
 #define CLI_MAX_OPTIONS 64
 
 /*
- * Reads argv[1] and on. Words that are not options go to words, in order (borrowed from argv);
- * max_words of them are allowed. "--" ends the options. n_options at most CLI_MAX_OPTIONS.
- * Returns how many words there are, or -1 when something is wrong and has been said; the
- * command then returns CLI_USAGE.
+ * Reads argv[1] and on. Words that are not options go to words, in order (borrowed from
+ * argv); max_words of them are allowed. "--" ends the options. n_options at most
+ * CLI_MAX_OPTIONS. Returns how many words there are, or -1 when something is wrong and
+ * has been said; the command then returns CLI_USAGE.
  */
 int
 cli_parse(int argc, char **argv, const struct cli_option *options, size_t n_options,
           const char **words, int max_words);
 
-/* Says on stderr what is wrong in a command's use ("stoker COMMAND: ..." and where help is).
- * Returns CLI_USAGE. */
+/* Says on stderr what is wrong in a command's use ("stoker COMMAND: ..." and where help
+ * is). Returns CLI_USAGE. */
 int
 cli_usage_error(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -71,7 +73,8 @@ cli_usage_error(const char *command, const char *format, ...) __attribute__((for
 int
 cli_error(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Flushes stdout. Returns CLI_OK, or CLI_FAILED after saying that it could not be written. */
+/* Flushes stdout. Returns CLI_OK, or CLI_FAILED after saying that it could not be
+ * written. */
 int
 cli_finish(const char *command);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The measured run. Time and processor time count from just before the loader is opened, since
- * it reads from then on; opening the data set is reported apart. An epoch lasts from the end of
- * the one before it to the moment its last batch has been given back, so the epochs add up to
- * the whole. One thread; the signal handler only sets a flag and interrupts the loader.
+ * The measured run. Time and processor time count from just before the loader is opened,
+ * since it reads from then on; opening the data set is reported apart. An epoch lasts
+ * from the end of the one before it to the moment its last batch has been given back, so
+ * the epochs add up to the whole. One thread; the signal handler only sets a flag and
+ * interrupts the loader.
  */
 #include "bench_load.h"
 
@@ -26,7 +27,8 @@
 #define TTY_PROGRESS_NS (NS_PER_S / 4)
 #define LINE_PROGRESS_NS (NS_PER_S * 10)
 
-/* What the handler sees. The loader is set before the handler and cleared after it is gone. */
+/* What the handler sees. The loader is set before the handler and cleared after it is
+ * gone. */
 static stk_loader *_Atomic interruptible;
 static volatile sig_atomic_t interrupted;
 
@@ -120,7 +122,8 @@ peak_rss_bytes(void)
     return (uint64_t)use.ru_maxrss * 1024;
 }
 
-/* Fills a phase that began at a mark and ends now. epoch: as for stk_loader_get_stats(). */
+/* Fills a phase that began at a mark and ends now. epoch: as for
+ * stk_loader_get_stats(). */
 static int
 end_phase(const struct bench *bench, const struct mark *began, const struct mark *ended,
           uint64_t epoch, struct bench_phase *phase)

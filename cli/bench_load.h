@@ -58,19 +58,19 @@ struct bench_load_result {
 };
 
 /*
- * Runs it: opens engine, data set and loader, takes all batches, closes. Progress goes to stderr.
- * SIGINT ends it early; nothing is closed then, so that the end does not wait for storage, and
- * the process is to be left by _exit(). Returns CLI_OK (also when interrupted), or what the
- * program should exit with after an error that has been said.
+ * Runs it: opens engine, data set and loader, takes all batches, closes. Progress goes to
+ * stderr. SIGINT ends it early; nothing is closed then, so that the end does not wait for
+ * storage, and the process is to be left by _exit(). Returns CLI_OK (also when
+ * interrupted), or what the program should exit with after an error that has been said.
  */
 int
 bench_load_run(const char *command, const struct bench_load_request *request,
                struct bench_load_result *result);
 
 /*
- * Tells a run beforehand. costs: NULL, or as far as they are known. Returns CLI_OK, or what the
- * program should exit with after an error that has been said; explained->epochs: freed by the
- * caller.
+ * Tells a run beforehand. costs: NULL, or as far as they are known. Returns CLI_OK, or
+ * what the program should exit with after an error that has been said; explained->epochs:
+ * freed by the caller.
  */
 int
 bench_explain(const char *command, const struct bench_load_request *request,

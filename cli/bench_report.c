@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The report of "stoker bench load". The JSON object has the same keys for the whole run and
- * for each of its epochs; keys are only ever added.
+ * The report of "stoker bench load". The JSON object has the same keys for the whole run
+ * and for each of its epochs; keys are only ever added.
  */
 #include "bench_report.h"
 
@@ -202,6 +202,8 @@ bench_report_text(const char *command, const struct bench_load_request *request,
     (void)printf("%.1f MB resident at most", (double)result->total.rss_bytes * 1e-6);
     if (request->crc)
         (void)printf(", CRC-32 of all bytes %08" PRIx32, result->crc);
+    if (request->loader.bad_sample == STK_BAD_REPLACE)
+        (void)printf(", %" PRIu64 " samples replaced", result->total.loader.replaced);
     (void)puts(result->interrupted ? ", interrupted" : "");
     if (result->explained.epochs)
         explained_print(&result->explained);

@@ -92,8 +92,7 @@ fail(const struct bench *bench, const char *what, int rc, const stk_error *err)
                      err->message, stk_strerror(rc));
 }
 
-/* ---- the state
- * -------------------------------------------------------------------------------- */
+/* ---- the state --------------------------------------------------------------------- */
 
 /* The weight of a tensor: mixed sizes are as in a network, a few large ones and many
  * small. */
@@ -174,8 +173,7 @@ free_state(struct bench *bench)
     free(bench->names);
 }
 
-/* ---- where it goes
- * ------------------------------------------------------------------------------ */
+/* ---- where it goes ----------------------------------------------------------------- */
 
 static int
 remove_one(const char *path, const struct stat *found, int type, struct FTW *walk)
@@ -248,6 +246,8 @@ open_all(struct bench *bench)
 }
 
 /* ---- saves
+ *
+ *
  * ---------------------------------------------------------------------------------------- */
 
 static int
@@ -352,6 +352,8 @@ measure_saves(struct bench *bench)
 }
 
 /* ---- the loop
+ *
+ *
  * ---------------------------------------------------------------------------------------- */
 
 static int
@@ -416,6 +418,8 @@ measure_loop(struct bench *bench)
 }
 
 /* ---- loading
+ *
+ *
  * -------------------------------------------------------------------------------------------- */
 
 static int
@@ -477,6 +481,8 @@ measure_load(struct bench *bench)
 }
 
 /* ---- the run
+ *
+ *
  * ---------------------------------------------------------------------------------------------- */
 
 static int

@@ -90,8 +90,7 @@ bench_save_report(const char *command, const struct bench_save_request *request,
 int
 cmd_bench_save(int argc, char **argv);
 
-/* ---- a loader that reads meanwhile
- * ---------------------------------------------------------- */
+/* ---- a loader that reads meanwhile ------------------------------------------------- */
 
 struct beside;
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The commands. Each is a function that gets its own name as argv[0] and returns the program's
- * exit status, and a text for "stoker help". SIGINT keeps its default disposition unless a
- * command has something to put in order first; such a command installs its own handler and
- * returns 130.
+ * The commands. Each is a function that gets its own name as argv[0] and returns the
+ * program's exit status, and a text for "stoker help". SIGINT keeps its default
+ * disposition unless a command has something to put in order first; such a command
+ * installs its own handler and returns 130.
  */
 #ifndef CLI_CMD_H
 #define CLI_CMD_H

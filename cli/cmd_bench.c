@@ -68,7 +68,7 @@ const char cmd_bench_help[] =
     "                      recognised\n"
     "  --fields LIST       tar: fields to load, in order, as \"jpg json\"; default: all\n"
     "  --header-bytes N --record-bytes N                    record, window\n"
-    "  --token-bytes N --window-tokens N --stride-tokens N  window\n"
+    "  --token-bytes N --window N --stride N                window\n"
     "  --labels FILE       record, npy, idx\n"
     "  --extensions LIST   folders: accepted endings, separated by blanks; * for all\n"
     "  --index FILE        where the index is\n"
@@ -138,8 +138,8 @@ struct parsed {
     bool drop_last, buffered, rebuild, json;
 };
 
-/* The library checks ranges and says what they are; here a value must only fit its field. The
- * table is large, so it is not to be part of the caller's frame. */
+/* The library checks ranges and says what they are; here a value must only fit its field.
+ * The table is large, so it is not to be part of the caller's frame. */
 __attribute__((noinline)) static int
 parse(struct bench_load_request *r, struct parsed *p, int argc, char **argv)
 {
@@ -188,8 +188,8 @@ parse(struct bench_load_request *r, struct parsed *p, int argc, char **argv)
         {"header-bytes", CLI_SIZE, &r->data.opts.header_bytes, 0, 0, NULL, NULL},
         {"record-bytes", CLI_SIZE, &r->data.opts.record_bytes, 0, 0, NULL, NULL},
         {"token-bytes", CLI_U64, &p->token_bytes, 0, max, NULL, NULL},
-        {"window-tokens", CLI_U64, &r->data.opts.window_tokens, 0, 0, NULL, NULL},
-        {"stride-tokens", CLI_U64, &r->data.opts.stride_tokens, 0, 0, NULL, NULL},
+        {"window", CLI_U64, &r->data.opts.window_tokens, 1, 0, NULL, NULL},
+        {"stride", CLI_U64, &r->data.opts.stride_tokens, 1, 0, NULL, NULL},
         {"labels", CLI_TEXT, &r->data.opts.labels_path, 0, 0, NULL, NULL},
         {"extensions", CLI_TEXT, &r->data.opts.extensions, 0, 0, NULL, NULL},
         {"fields", CLI_TEXT, &r->data.opts.fields, 0, 0, NULL, NULL},
@@ -222,7 +222,8 @@ join_tiers(struct parsed *p)
     return true;
 }
 
-/* A cost that was given on the command line: what of it was not is taken from a good disk. */
+/* A cost that was given on the command line: what of it was not is taken from a good
+ * disk. */
 static stk_cost
 given_cost(uint64_t rate_mb, uint64_t latency_us)
 {
@@ -257,7 +258,8 @@ fill_request(struct bench_load_request *r, struct parsed *p)
     r->costs.tiers[STK_TIER_SSD] = given_cost(p->ssd_rate, p->ssd_latency_us);
 }
 
-/* Reads the command line of bench load and explain. Returns CLI_OK or what to exit with. */
+/* Reads the command line of bench load and explain. Returns CLI_OK or what to exit
+ * with. */
 static int
 take_request(int argc, char **argv, struct bench_load_request *request, struct parsed *p)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stoker index: makes the index of a data set, or says that it is good. An index appears under
- * its name only when it is whole, so SIGINT may end this at any point; what it may leave is an
- * unfinished file that nobody looks at.
+ * stoker index: makes the index of a data set, or says that it is good. An index appears
+ * under its name only when it is whole, so SIGINT may end this at any point; what it may
+ * leave is an unfinished file that nobody looks at.
  */
 #include <inttypes.h>
 #include <stdio.h>

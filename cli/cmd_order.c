@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stoker order: the ids of a rank's stream of an epoch. A computation that holds nothing, so
- * SIGINT may end it at any point.
+ * stoker order: the ids of a rank's stream of an epoch. A computation that holds nothing,
+ * so SIGINT may end it at any point.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -147,8 +147,8 @@ read_request(struct request *request, int argc, char **argv)
     return CLI_OK;
 }
 
-/* Prints ids that begin at a position of the stream, each behind what separates it from the
- * one before. A failed write is kept by the stream and found at the end. */
+/* Prints ids that begin at a position of the stream, each behind what separates it from
+ * the one before. A failed write is kept by the stream and found at the end. */
 static void
 print_ids(const struct request *request, uint64_t position, const uint64_t *ids, uint64_t count)
 {

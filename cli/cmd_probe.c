@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stoker probe: how fast a place can be read. The library's file in a directory has no name, so
- * SIGINT may end this at any point. */
+/* stoker probe: how fast a place can be read. The library's file in a directory has no
+ * name, so SIGINT may end this at any point. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stoker simulate: what a scenario's I/O costs under each policy. A computation that holds
- * nothing, so SIGINT may end it at any point.
+ * stoker simulate: what a scenario's I/O costs under each policy. A computation that
+ * holds nothing, so SIGINT may end it at any point.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Data sets of a command line: several paths are one behind the other, or mixed by weights; a
- * subset is a range of that. */
+/* Data sets of a command line: several paths are one behind the other, or mixed by
+ * weights; a subset is a range of that. */
 #include "dataset.h"
 
 #include <errno.h>

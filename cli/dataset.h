@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The data set of a command line: one, or a view of what several words and options name. */
+/* The data set of a command line: one, or a view of what several words and options
+ * name. */
 #ifndef CLI_DATASET_H
 #define CLI_DATASET_H
 
@@ -27,8 +28,8 @@ struct cli_dataset {
     size_t n_parts;
 };
 
-/* Opens what is asked for; to be given to cli_dataset_close() in any case. Returns a code of the
- * library; err says what is wrong. */
+/* Opens what is asked for; to be given to cli_dataset_close() in any case. Returns a code
+ * of the library; err says what is wrong. */
 int
 cli_dataset_open(struct cli_dataset *open, stk_engine *engine,
                  const struct cli_dataset_request *request, stk_error *err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report of "stoker explain" and of "bench load --explain": a row for each epoch, or an
- * object with the same keys for the whole run and each epoch; keys are only ever added. */
+/* The report of "stoker explain" and of "bench load --explain": a row for each epoch, or
+ * an object with the same keys for the whole run and each epoch; keys are only ever
+ * added. */
 #include "explain_report.h"
 
 #include <inttypes.h>

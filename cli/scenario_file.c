@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scenario files: one JSON object of keys and values, checked by the library key by key. The
- * parser of jansson says where a file is no JSON; where a value is wrong, the line is found
- * again in the text, which is valid JSON by then. One thread.
+ * Scenario files: one JSON object of keys and values, checked by the library key by key.
+ * The parser of jansson says where a file is no JSON; where a value is wrong, the line is
+ * found again in the text, which is valid JSON by then. One thread.
  */
 #include "scenario_file.h"
 
@@ -161,8 +161,8 @@ make_scenario(const struct load *load, json_t *root, stk_scenario **ret_scenario
     return 0;
 }
 
-/* Reads what a file has into text, FILE_BYTES_MAX + 1 bytes, and ends it by a zero. Returns 0 or
- * an error number. */
+/* Reads what a file has into text, FILE_BYTES_MAX + 1 bytes, and ends it by a zero.
+ * Returns 0 or an error number. */
 static int
 read_into(const char *path, char *text)
 {

@@ -8,8 +8,8 @@
 #include <stoker/simulate.h>
 
 /*
- * Reads a scenario from a file. Returns 0, or -1 after writing what is wrong, with path, line and
- * key, to message. ret_scenario: returns owned.
+ * Reads a scenario from a file. Returns 0, or -1 after writing what is wrong, with path,
+ * line and key, to message. ret_scenario: returns owned.
  */
 int
 cli_scenario_load(const char *path, stk_scenario **ret_scenario, char *message, size_t n_message);

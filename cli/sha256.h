@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * SHA-256 (FIPS 180-4). Its own hundred lines, because a checksum of ids that can be compared
- * across machines is all that the CLI needs of cryptography; a library for it would be the
- * largest thing that the program depends on.
+ * SHA-256 (FIPS 180-4). Its own hundred lines, because a checksum of ids that can be
+ * compared across machines is all that the CLI needs of cryptography; a library for it
+ * would be the largest thing that the program depends on.
  */
 #ifndef CLI_SHA256_H
 #define CLI_SHA256_H

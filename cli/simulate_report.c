@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Simulations for people and programs. Numbers in JSON have all the digits that they have; in
- * tables as many as one reads. One thread.
+ * Simulations for people and programs. Numbers in JSON have all the digits that they
+ * have; in tables as many as one reads. One thread.
  */
 #include "simulate_report.h"
 
@@ -217,7 +217,8 @@ sim_report_json(const struct sim_report *report)
     (void)fputs("]}\n", stdout);
 }
 
-/* What is drawn of a policy: seconds, or without a clock the share that the origin serves. */
+/* What is drawn of a policy: seconds, or without a clock the share that the origin
+ * serves. */
 static double
 drawn(const struct sim_run *run, uint32_t policy, bool has_times)
 {

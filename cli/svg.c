@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plots as SVG, small enough to be read: a frame, a scale of round numbers, bars or lines, names.
- * No style sheet and no script, so that every viewer shows the same. One thread.
+ * Plots as SVG, small enough to be read: a frame, a scale of round numbers, bars or
+ * lines, names. No style sheet and no script, so that every viewer shows the same. One
+ * thread.
  */
 #include "svg.h"
 

@@ -23,8 +23,8 @@ struct cli_svg_plot {
     size_t n_series; /* 1 .. CLI_SVG_SERIES_MAX */
 };
 
-/* Bars: one series, a bar per point, and the bound as a line across (not drawn when negative).
- * Returns 0, or -1 with errno set where the file cannot be written. */
+/* Bars: one series, a bar per point, and the bound as a line across (not drawn when
+ * negative). Returns 0, or -1 with errno set where the file cannot be written. */
 int
 cli_svg_bars(const char *path, const struct cli_svg_plot *plot, double bound);
 

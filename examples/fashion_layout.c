@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Unpacks Fashion-MNIST as it is distributed (four gzipped IDX files) into what train_fashion
- * reads:
+ * Unpacks Fashion-MNIST as it is distributed (four gzipped IDX files) into what
+ * train_fashion reads:
  *
  *     DIR/train/<class>/<number>.pgm     60,000 grey images, one file each, as image viewers
  *                                        and torchvision's ImageFolder read them
  *     DIR/test-images.idx3-ubyte         10,000 images in one file, only unpacked
  *     DIR/test-labels.idx1-ubyte
  *
- * Class folders begin with the class number, so that sorting them keeps the labels. Every file
- * that is there is read and compared; only what is missing or differs is written, so a second
- * run is a check.
+ * Class folders begin with the class number, so that sorting them keeps the labels. Every
+ * file that is there is read and compared; only what is missing or differs is written, so
+ * a second run is a check.
  */
 #include <errno.h>
 #include <fcntl.h>

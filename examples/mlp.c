@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The inner loops all run over the units of a layer, which lie side by side in memory, so that a
- * compiler can use vector instructions without changing the order of any sum. A pixel that is 0
- * adds nothing and is skipped: half of all pixels of clothes on black ground.
+ * The inner loops all run over the units of a layer, which lie side by side in memory, so
+ * that a compiler can use vector instructions without changing the order of any sum. A
+ * pixel that is 0 adds nothing and is skipped: half of all pixels of clothes on black
+ * ground.
  */
 #include "mlp.h"
 
@@ -121,7 +122,8 @@ softmax_gradient(float *out, int64_t label, float scale)
     return loss;
 }
 
-/* From the gradient at the outputs to that of w2, b2 and of what entered the hidden units. */
+/* From the gradient at the outputs to that of w2, b2 and of what entered the hidden
+ * units. */
 static void
 backward_out(struct mlp *net, uint32_t count)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A small multilayer perceptron for 28 x 28 images of ten classes: 784 inputs, 256 hidden units
- * with ReLU, 10 outputs with softmax and cross entropy, trained by gradient descent with
- * momentum. One thread. Every sum is made in one fixed order, so that the same samples in the
- * same order give the same weights, bit for bit, in every run.
+ * A small multilayer perceptron for 28 x 28 images of ten classes: 784 inputs, 256 hidden
+ * units with ReLU, 10 outputs with softmax and cross entropy, trained by gradient descent
+ * with momentum. One thread. Every sum is made in one fixed order, so that the same
+ * samples in the same order give the same weights, bit for bit, in every run.
  */
 #ifndef EXAMPLES_MLP_H
 #define EXAMPLES_MLP_H
@@ -17,7 +17,8 @@
 
 struct mlp;
 
-/* Makes a network with random weights drawn from seed. Returns owned, or NULL without memory. */
+/* Makes a network with random weights drawn from seed. Returns owned, or NULL without
+ * memory. */
 struct mlp *
 mlp_new(uint64_t seed);
 
@@ -26,14 +27,16 @@ void
 mlp_free(struct mlp *net);
 
 /*
- * One step of training. images: count pointers to MLP_PIXELS bytes each; labels: count values
- * in 0 .. MLP_CLASSES - 1; count: 1 .. MLP_BATCH_MAX. Returns the sum of the samples' losses.
+ * One step of training. images: count pointers to MLP_PIXELS bytes each; labels: count
+ * values in 0 .. MLP_CLASSES - 1; count: 1 .. MLP_BATCH_MAX. Returns the sum of the
+ * samples' losses.
  */
 double
 mlp_train(struct mlp *net, const uint8_t *const *images, const int64_t *labels, uint32_t count,
           float rate);
 
-/* How many of the images the network puts into their classes. Arguments as for mlp_train(). */
+/* How many of the images the network puts into their classes. Arguments as for
+ * mlp_train(). */
 uint32_t
 mlp_count_right(struct mlp *net, const uint8_t *const *images, const int64_t *labels,
                 uint32_t count);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Trains a small network on Fashion-MNIST through Stoker: 60,000 single image files of a class
- * folder for training, and 10,000 images of one IDX file for validation. Both loaders share one
- * engine and take turns.
+ * Trains a small network on Fashion-MNIST through Stoker: 60,000 single image files of a
+ * class folder for training, and 10,000 images of one IDX file for validation. Both
+ * loaders share one engine and take turns.
  *
  *     fashion_layout /usr/share/datasets/fashion-mnist DIR      makes DIR
  *     train_fashion --data DIR --tiers ram:64M --shape "rbps=40M riops=4000"
@@ -62,7 +62,8 @@ complain(const char *what, int rc, const stk_error *err)
     return rc;
 }
 
-/* Opens the data set at data/name and checks that its samples end in an image of 28 x 28. */
+/* Opens the data set at data/name and checks that its samples end in an image of 28 x
+ * 28. */
 static int
 open_data(struct run *run, const char *name, const stk_dataset_opts *opts, stk_dataset **ret_data,
           stk_dataset_info *info)
@@ -152,7 +153,8 @@ close_all(struct run *run)
     stk_engine_close(run->engine);
 }
 
-/* Finds the pixels of a batch's samples: the last bytes of each, behind a header if any. */
+/* Finds the pixels of a batch's samples: the last bytes of each, behind a header if
+ * any. */
 static void
 find_images(struct run *run, const stk_batch *batch)
 {

@@ -35,6 +35,8 @@ BAD = [
     ("load {folder} --format folder --tier ram:1M --tier ram:3M", "ram is named twice", 1),
     ("load {folder} --format folder --world 2 --rank 2", "rank", 1),
     ("load {record} --format record", "record_bytes", 1),
+    ("load {record} --format window --window 0", "--window", 2),
+    ("load {record} --format window --window 4 --stride 0", "--stride", 2),
     ("load {folder} --format folder --subset 5", "FIRST:END", 1),
     ("load {folder} --format folder --subset 5:4", "below END", 1),
     ("load {folder} --format folder --subset 0:999999", "at most", 1),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tests over the fault method share: a file system with its aio, one operation at a time. */
+/* What tests over the fault method share: a file system with its aio, one operation at a
+ * time. */
 #ifndef TESTS_FAULT_UTIL_H
 #define TESTS_FAULT_UTIL_H
 

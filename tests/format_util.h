@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of data sets share: scratch directories, files in them, an aio to open with. */
+/* What the tests of data sets share: scratch directories, files in them, an aio to open
+ * with. */
 #ifndef TESTS_FORMAT_UTIL_H
 #define TESTS_FORMAT_UTIL_H
 
@@ -18,7 +19,8 @@ struct scratch {
     struct sti_aio *aio;
 };
 
-/* Fails the test on any error. method: as sti_aio_opts; io_threads 1 makes sync serial. */
+/* Fails the test on any error. method: as sti_aio_opts; io_threads 1 makes sync
+ * serial. */
 void
 scratch_open(struct scratch *scratch, const char *method, uint32_t io_threads);
 
@@ -31,8 +33,9 @@ bool
 scratch_has_uring(void);
 
 /*
- * Child processes: the test's program once more, because threads do not survive a fork. A child
- * runs the function of this name with an aio of its own in the directory of its parent.
+ * Child processes: the test's program once more, because threads do not survive a fork. A
+ * child runs the function of this name with an aio of its own in the directory of its
+ * parent.
  */
 struct child {
     const char *name;
@@ -40,8 +43,8 @@ struct child {
     void (*run)(const struct scratch *own);
 };
 
-/* For main(): where this process is a child, runs it and returns its exit status (77 where root
- * cannot be given up); else -1. children ends with a NULL name. */
+/* For main(): where this process is a child, runs it and returns its exit status (77
+ * where root cannot be given up); else -1. children ends with a NULL name. */
 int
 child_main(int argc, char **argv, const struct child *children);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How long opening an index takes: writes the index of a data set of N samples in 1,000 class
- * directories (which exist; the files do not, nothing looks at them), then opens it five times.
- * Prints one JSON object.
+ * How long opening an index takes: writes the index of a data set of N samples in 1,000
+ * class directories (which exist; the files do not, nothing looks at them), then opens it
+ * five times. Prints one JSON object.
  */
 #include <fcntl.h>
 #include <ftw.h>

@@ -39,7 +39,7 @@ watchdog(void **state)
     return 0;
 }
 
-/* ---- data sets ---------------------------------------------------------------------------- */
+/* ---- data sets --------------------------------------------------------------------- */
 
 void
 write_file(const char *path, const void *bytes, uint64_t n_bytes)
@@ -178,7 +178,7 @@ set_remove(struct set *set)
     free(set->lengths);
 }
 
-/* ---- opening ------------------------------------------------------------------------------ */
+/* ---- opening ----------------------------------------------------------------------- */
 
 static bool
 has_method(const char *name)
@@ -272,7 +272,7 @@ loader_refused(stk_engine *engine, stk_dataset *dataset, const stk_loader_opts *
     assert_null(loader);
 }
 
-/* ---- reading ------------------------------------------------------------------------------ */
+/* ---- reading ----------------------------------------------------------------------- */
 
 uint64_t *
 expected_ids(const struct set *set, const stk_order_opts *order, uint64_t epoch,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests of loaders share: data sets whose bytes are known, engines of every method, and
- * a reader that compares each batch with the order and the bytes it must have.
+ * What the tests of loaders share: data sets whose bytes are known, engines of every
+ * method, and a reader that compares each batch with the order and the bytes it must
+ * have.
  */
 #ifndef TESTS_LOADER_UTIL_H
 #define TESTS_LOADER_UTIL_H
@@ -86,7 +87,8 @@ struct course {
     uint64_t most_batches; /* 0: no limit */
 };
 
-/* Reads and compares every batch of a course, releasing each at once; returns how many. */
+/* Reads and compares every batch of a course, releasing each at once; returns how
+ * many. */
 uint64_t
 follow(stk_loader *loader, const struct course *course);
 

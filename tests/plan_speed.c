@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Not a test: how long planning takes, without simulating. Usage: plan_speed SAMPLES RANKS EPOCHS
- * [HORIZON]. bench/plan_speed.sh runs it with the sizes that are promised.
+ * Not a test: how long planning takes, without simulating. Usage: plan_speed SAMPLES
+ * RANKS EPOCHS [HORIZON]. bench/plan_speed.sh runs it with the sizes that are promised.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a loader hands out of a data set, for tar_shards.py to compare: opens PATH through the
- * public interface, reads one epoch in sequence and prints, for each sample, its name, its label
- * and the length and CRC-32C of each field.
+ * What a loader hands out of a data set, for tar_shards.py to compare: opens PATH through
+ * the public interface, reads one epoch in sequence and prints, for each sample, its
+ * name, its label and the length and CRC-32C of each field.
  *
  *     shard_dump METHOD MAX_OPEN_FILES FIELDS PATH      FIELDS "" for all
  *
- * A line is NAME<tab>LABEL, then <tab>FIELD=LENGTH:CRC or <tab>FIELD=- for each field, ended by a
- * NUL, since names may hold anything else. An error is printed as "PATH: MESSAGE" on stderr.
+ * A line is NAME<tab>LABEL, then <tab>FIELD=LENGTH:CRC or <tab>FIELD=- for each field,
+ * ended by a NUL, since names may hold anything else. An error is printed as "PATH:
+ * MESSAGE" on stderr.
  */
 #include <inttypes.h>
 #include <stdio.h>

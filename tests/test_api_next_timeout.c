@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stk_loader_next_timeout(): from storage of 80 ms a read, looks and short waits find nothing and
- * take nothing, and the time they waited is the batch's in the statistics.
+ * stk_loader_next_timeout(): from storage of 80 ms a read, looks and short waits find
+ * nothing and take nothing, and the time they waited is the batch's in the statistics.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -73,6 +73,16 @@ tear_down(void **state)
 }
 
 static void
+check_last_error(const struct fixture *fixture, int code)
+{
+    stk_error err;
+
+    assert_int_equal(stk_loader_last_error(fixture->loader, &err), 0);
+    assert_int_equal(err.code, code);
+    assert_true(err.message[0] != '\0');
+}
+
+static void
 waits_for_the_same_batch(void **state)
 {
     struct fixture *fixture = *state;
@@ -83,6 +93,7 @@ waits_for_the_same_batch(void **state)
     int rc;
 
     assert_int_equal(stk_loader_next_timeout(fixture->loader, &batch, 0), -ETIMEDOUT);
+    check_last_error(fixture, -ETIMEDOUT);
     while ((rc = stk_loader_next_timeout(fixture->loader, &batch, 5 * MS)) == -ETIMEDOUT)
         n_late++;
     uint64_t waited_ns = sti_clock_ns() - start_ns;
@@ -113,6 +124,7 @@ interrupt_ends_a_timed_wait(void **state)
 
     stk_loader_interrupt(fixture->loader);
     assert_int_equal(stk_loader_next_timeout(fixture->loader, &batch, READ_NS), -EINTR);
+    check_last_error(fixture, -EINTR);
     assert_int_equal(stk_loader_next_timeout(fixture->loader, &batch, UINT64_MAX), STK_BATCH);
     assert_int_equal(batch.samples[0], 0);
     assert_int_equal(stk_loader_release(fixture->loader, &batch), 0);
@@ -126,6 +138,7 @@ refuses_nothing_to_work_with(void **state)
 
     assert_int_equal(stk_loader_next_timeout(NULL, &batch, 0), -EINVAL);
     assert_int_equal(stk_loader_next_timeout(fixture->loader, NULL, 0), -EINVAL);
+    check_last_error(fixture, -EINVAL);
 }
 
 int

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Error values: every code has a text, messages are cut and never overrun, NULL is allowed. */
+/* Error values: every code has a text, messages are cut and never overrun, NULL is
+ * allowed. */
 #include <errno.h>
 #include <limits.h>
 #include <setjmp.h>

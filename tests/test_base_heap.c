@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The heap: blocks never overlap, are aligned, and what was given back can be had again. */
+/* The heap: blocks never overlap, are aligned, and what was given back can be had
+ * again. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory: zeroed, counted, failing where it is told to; arenas aligned, long enough, faulted in. */
+/* Memory: zeroed, counted, failing where it is told to; arenas aligned, long enough,
+ * faulted in. */
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>

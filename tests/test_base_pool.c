@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pool: urgency of lanes, order within one, every job exactly once however many threads
- * submit, and a close that runs what is queued and what that submits.
+ * The pool: urgency of lanes, order within one, every job exactly once however many
+ * threads submit, and a close that runs what is queued and what that submits.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -71,7 +71,8 @@ noted_run(struct sti_job *job)
     ((struct noted *)job)->at = atomic_fetch_add(&n_noted, 1);
 }
 
-/* With one thread: by urgency whatever the order of submission, and in order within a lane. */
+/* With one thread: by urgency whatever the order of submission, and in order within a
+ * lane. */
 static void
 test_lanes_by_urgency(void **state)
 {
@@ -139,7 +140,8 @@ meeting_run(struct sti_job *job)
     must(rc == 0 || rc == PTHREAD_BARRIER_SERIAL_THREAD);
 }
 
-/* One submission of n jobs wakes n threads: these end only when all of them run at once. */
+/* One submission of n jobs wakes n threads: these end only when all of them run at
+ * once. */
 static void
 test_a_chain_wakes_enough_threads(void **state)
 {
@@ -241,7 +243,8 @@ again_run(struct sti_job *job)
     sti_pool_submit(again->pool, (enum sti_lane)(again->left % STI_LANES), job, 1);
 }
 
-/* A job that goes from lane to lane, so from I/O to CPU threads and back, while the pool closes. */
+/* A job that goes from lane to lane, so from I/O to CPU threads and back, while the pool
+ * closes. */
 static void
 test_a_closing_pool_runs_what_jobs_submit(void **state)
 {

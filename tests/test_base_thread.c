@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads: every signal blocked, mutexes in rising rank, conditions on the monotonic clock. */
+/* Threads: every signal blocked, mutexes in rising rank, conditions on the monotonic
+ * clock. */
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -63,7 +64,8 @@ test_every_signal_is_blocked(void **state)
     }
 }
 
-/* In a child of its own: takes two mutexes, first then second. Returns how the child ended. */
+/* In a child of its own: takes two mutexes, first then second. Returns how the child
+ * ended. */
 static int
 take_two(enum sti_lock_rank first, enum sti_lock_rank second)
 {

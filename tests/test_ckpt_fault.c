@@ -54,12 +54,11 @@ struct scenario {
 
 static struct sti_pool *pool;
 
-/* What a sync that failed has lost, no later one makes durable: a removal that was told to have
- * failed may then have left an old name without its files. */
+/* What a sync that failed has lost, no later one makes durable: a removal that was told
+ * to have failed may then have left an old name without its files. */
 static bool has_failed_syncs;
 
-/* ---- the state that is saved
- * -------------------------------------------------------------------- */
+/* ---- the state that is saved ------------------------------------------------------- */
 
 static const uint64_t shapes[N_TENSORS] = {700, 9001, 0, 3000};
 static const char *const names[N_TENSORS] = {"weights", "momentum", "nothing", "own"};
@@ -98,8 +97,7 @@ save(struct machine *machine, uint64_t step)
     return rc;
 }
 
-/* ---- writers
- * ------------------------------------------------------------------------------------ */
+/* ---- writers ----------------------------------------------------------------------- */
 
 static bool
 is_busy(struct machine *machine)
@@ -223,8 +221,7 @@ run_scenario(struct machine *machine, const struct scenario *scenario)
             return;
 }
 
-/* ---- what is left
- * -------------------------------------------------------------------------------- */
+/* ---- what is left ------------------------------------------------------------------ */
 
 /* Reads all tensors of a checkpoint and compares them with its step's. */
 static bool
@@ -265,7 +262,8 @@ is_whole(struct sti_scan *scan, struct sti_manifest *manifest)
     return is;
 }
 
-/* Every directory that is named as a checkpoint is one: also those that were being removed. */
+/* Every directory that is named as a checkpoint is one: also those that were being
+ * removed. */
 static void
 check_older(struct sti_scan *scan)
 {
@@ -392,8 +390,7 @@ test_power_cut_of_several_writers(void **unused)
     cut_everywhere(&(struct scenario){.world = 3, .n_roots = 2, .keep = 1, .n_saves = 2}, 0);
 }
 
-/* ---- each operation fails in its turn
- * ------------------------------------------------------------- */
+/* ---- each operation fails in its turn ---------------------------------------------- */
 
 /* After a failed save: the old checkpoint is there, or the new one where it may have been
  * committed; the next save works, unless its step was; nothing is open, nothing of the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loop: steps run when they must and not otherwise, calls run on its thread, and a task that
- * was detached never runs again. */
+/* The loop: steps run when they must and not otherwise, calls run on its thread, and a
+ * task that was detached never runs again. */
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>

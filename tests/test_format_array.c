@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Heads of .npy and IDX files: what numpy writes is read, everything else refused in words. */
+/* Heads of .npy and IDX files: what numpy writes is read, everything else refused in
+ * words. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Data sets that are one file: where samples lie, and every way in which a file can be wrong. */
+/* Data sets that are one file: where samples lie, and every way in which a file can be
+ * wrong. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The index as bytes: what was put comes out; a change of any byte is noticed; a hostile index
- * with right checksums is refused or harmless, which the sanitizers watch over.
+ * The index as bytes: what was put comes out; a change of any byte is noticed; a hostile
+ * index with right checksums is refused or harmless, which the sanitizers watch over.
  */
 #include <limits.h>
 #include <setjmp.h>
@@ -296,7 +296,8 @@ use_spans(const struct sti_index *index)
     }
 }
 
-/* Whatever the checksums let through must be usable: strings end, ranges lie in the file. */
+/* Whatever the checksums let through must be usable: strings end, ranges lie in the
+ * file. */
 static void
 use(const struct sti_index *index)
 {
@@ -447,7 +448,8 @@ check_golden(const char *name, const struct sti_index_writer *writer)
     assert_int_equal(fclose(file), 0);
 }
 
-/* An index of version 1, as it lies on disks, is read; its tables are what they are now. */
+/* An index of version 1, as it lies on disks, is read; its tables are what they are
+ * now. */
 static void
 check_version_1(const char *name, const struct sti_index_writer *writer)
 {
@@ -494,7 +496,8 @@ test_golden(void **state)
     sti_index_writer_fini(&writer);
 }
 
-/* With a directory, compares with the golden files in it; with "write" behind it, writes them. */
+/* With a directory, compares with the golden files in it; with "write" behind it, writes
+ * them. */
 int
 main(int argc, char **argv)
 {

@@ -133,6 +133,11 @@ test_endings(void **state)
     assert_true(sti_name_is_index("x.npy.stoker-index"));
     assert_true(sti_name_is_index(".stoker-index.12.ab.tmp"));
     assert_false(sti_name_is_index("stoker-index"));
+    assert_false(sti_name_is_index("x.stoker-index.jpg"));
+    assert_false(sti_name_is_index(".stoker-index.jpg"));
+    assert_false(sti_name_is_index(".stoker-index.tmp"));
+    assert_false(sti_name_is_index("x.stoker-index.12.ab.tmp"));
+    assert_false(sti_name_is_index(".stoker-indexes"));
 }
 
 static void

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Indexes that are there already: when they are used, refused or replaced, and where they go. */
+/* Indexes that are there already: when they are used, refused or replaced, and where they
+ * go. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -93,8 +94,8 @@ test_stale(void **state)
     assert_int_equal(rename(scratch_path(&scratch, "t/c0"), scratch_path(&scratch, "t/c9")), 0);
     open_bad(&scratch, root, NULL, STK_E_STALE, "other names");
     assert_true(was_built(&rebuild));
-    /* What comes and goes in the home without a change of names, such as another index being
-     * written, is no reason to refuse. */
+    /* What comes and goes in the home without a change of names, such as another index
+     * being written, is no reason to refuse. */
     put_blob(scratch_path(&scratch, "t/.stoker-index.1.2.tmp"), 3);
     assert_false(was_built(NULL));
     assert_int_equal(unlink(scratch_path(&scratch, "t/.stoker-index.1.2.tmp")), 0);
@@ -197,6 +198,9 @@ open_read_only(const struct scratch *own)
     (void)snprintf(cache, sizeof(cache), "%s/cache/made", own->path);
     check_cached(own, NULL, true, false);
     check_cached(own, NULL, true, false);
+    /* A cache that cannot be made or is none is no reason not to open. */
+    check_cached(own, "/proc/stoker-cache", true, false);
+    check_cached(own, "/dev/null", true, false);
     check_cached(own, cache, true, true);
     check_cached(own, cache, false, true);
 }
@@ -208,8 +212,8 @@ open_explicit(const struct scratch *own)
     stk_dataset_opts opts = {STK_DATASET_OPTS_INIT, .index_path = place};
 
     (void)snprintf(place, sizeof(place), "%s/mine", root);
-    open_bad(own, root, &opts, -EINVAL, "must contain");
-    (void)snprintf(place, sizeof(place), "%s/.stoker-index-mine", root);
+    open_bad(own, root, &opts, -EINVAL, "must end in");
+    (void)snprintf(place, sizeof(place), "%s/mine.stoker-index", root);
     open_bad(own, root, &opts, -EACCES, "cannot create the index");
 }
 
@@ -265,7 +269,30 @@ open_often(const struct scratch *own)
     }
 }
 
-/* Several processes that index the same set at once, over and over: each gets a whole index. */
+/* What a killed process has left is removed, what another may be writing is not. */
+static void
+test_left_behind(void **state)
+{
+    static const struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    static const char *const names[] = {"t/.stoker-index.999999999.a1.tmp",
+                                        "t/.stoker-index.999999999.a2.tmp",
+                                        "t/.stoker-index.1.a3.tmp", "t/.stoker-index.mine.tmp"};
+
+    (void)state;
+    for (size_t at = 0; at < 4; at++) {
+        const char *path = scratch_path(&scratch, "%s", names[at]);
+
+        put_blob(path, 3);
+        if (at != 1)
+            assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+    }
+    assert_true(was_built(NULL));
+    for (size_t at = 0; at < 4; at++)
+        assert_int_equal(access(scratch_path(&scratch, "%s", names[at]), F_OK), at == 0 ? -1 : 0);
+}
+
+/* Several processes that index the same set at once, over and over: each gets a whole
+ * index. */
 static void
 test_many_builders(void **state)
 {
@@ -301,6 +328,7 @@ main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_stale, setup, teardown),
         cmocka_unit_test_setup_teardown(test_stale_file, setup, teardown),
         cmocka_unit_test_setup_teardown(test_corrupt, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_left_behind, setup, teardown),
         cmocka_unit_test_setup_teardown(test_read_only, setup, teardown),
         cmocka_unit_test_setup_teardown(test_index_path, setup, teardown),
         cmocka_unit_test_setup_teardown(test_many_builders, setup, teardown),

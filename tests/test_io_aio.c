@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One suite over every method of asynchronous I/O: what each kind of operation does and how it
- * fails, limits, order, callbacks, wakes. STOKER_TEST_METHODS names the methods ("uring sync
- * fault"); unset, all that work here.
+ * One suite over every method of asynchronous I/O: what each kind of operation does and
+ * how it fails, limits, order, callbacks, wakes. STOKER_TEST_METHODS names the methods
+ * ("uring sync fault"); unset, all that work here.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -190,7 +190,7 @@ list_entry(void *context, const char *name, unsigned char d_type)
     return strcmp(name, "stop") == 0 ? 7 : 0;
 }
 
-/* ---- kinds --------------------------------------------------------------------------------- */
+/* ---- kinds ------------------------------------------------------------------------- */
 
 static void
 files_are_written_and_read(void **state)
@@ -367,7 +367,7 @@ bad_descriptors_are_results(void **state)
     assert_int_equal(stats.errors, 8);
 }
 
-/* ---- many ---------------------------------------------------------------------------------- */
+/* ---- many -------------------------------------------------------------------------- */
 
 struct many {
     struct sti_aio_op ops[N_MANY];
@@ -541,7 +541,8 @@ close_waits_for_all(void **state)
     free(many);
 }
 
-/* With 256 descriptors and an aio that may use half of them. In a child: the limit stays. */
+/* With 256 descriptors and an aio that may use half of them. In a child: the limit
+ * stays. */
 static void
 few_descriptors_suffice(void **state)
 {
@@ -577,7 +578,7 @@ few_descriptors_suffice(void **state)
     free(many);
 }
 
-/* ---- callbacks ----------------------------------------------------------------------------- */
+/* ---- callbacks --------------------------------------------------------------------- */
 
 struct again {
     struct sti_aio_op op;
@@ -704,7 +705,7 @@ run_serves_others(void **state)
     world->aio = NULL;
 }
 
-/* ---- waits and wakes ----------------------------------------------------------------------- */
+/* ---- waits and wakes --------------------------------------------------------------- */
 
 struct waker {
     struct sti_aio *aio;
@@ -721,7 +722,8 @@ say_and_wake(void *context)
     for (uint32_t at = 1; at <= waker->n; at++) {
         __atomic_store_n(&waker->n_said, at, __ATOMIC_RELEASE);
         sti_aio_wake(waker->aio);
-        /* Some in a burst, most one at a time: the owner is then about to sleep, or asleep. */
+        /* Some in a burst, most one at a time: the owner is then about to sleep, or
+         * asleep. */
         while (at % 8 != 0 && __atomic_load_n(&waker->n_seen, __ATOMIC_ACQUIRE) < at)
             (void)sched_yield();
     }

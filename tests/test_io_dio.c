@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The probe for direct I/O tells the truth: with what it answers, reads around the page cache
- * work and give the file's bytes. On the file systems of /tmp, of this directory and of memory.
+ * The probe for direct I/O tells the truth: with what it answers, reads around the page
+ * cache work and give the file's bytes. On the file systems of /tmp, of this directory
+ * and of memory.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +36,8 @@ make_file(char *path)
     assert_int_equal(close(fd), 0);
 }
 
-/* Reads at the smallest unit that was promised, in the middle of the file and at its end. */
+/* Reads at the smallest unit that was promised, in the middle of the file and at its
+ * end. */
 static void
 check_reads(const char *path, const struct sti_dio *dio)
 {

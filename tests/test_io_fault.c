@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fault method: what a crash may and may not leave, rule by rule. At the end a program that
- * saves a file is cut off at each step, as it should be written and with each of the usual
- * mistakes: the method must find every one of them.
+ * The fault method: what a crash may and may not leave, rule by rule. At the end a
+ * program that saves a file is cut off at each step, as it should be written and with
+ * each of the usual mistakes: the method must find every one of them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -57,7 +57,7 @@ sometimes(const struct fault_disk *disk, check_fn check)
     return !always(disk, check) && !never(disk, check);
 }
 
-/* ---- what is left ---------------------------------------------------------------------------- */
+/* ---- what is left ------------------------------------------------------------------ */
 
 static bool
 has_f(struct fault_disk *left)
@@ -357,7 +357,7 @@ sizes_are_volatile_too(void **state)
     fault_stop(&disk);
 }
 
-/* ---- names ----------------------------------------------------------------------------------- */
+/* ---- names ------------------------------------------------------------------------- */
 
 static void
 a_rename_is_all_or_nothing(void **state)
@@ -481,7 +481,7 @@ unlinks_and_directories_are_volatile(void **state)
     fault_stop(&disk);
 }
 
-/* ---- failed syncs ---------------------------------------------------------------------------- */
+/* ---- failed syncs ------------------------------------------------------------------ */
 
 static void
 a_failed_sync_loses_what_it_covered(void **state)
@@ -528,7 +528,7 @@ a_failed_directory_sync_loses_names(void **state)
     fault_stop(&disk);
 }
 
-/* ---- power cuts ------------------------------------------------------------------------------ */
+/* ---- power cuts -------------------------------------------------------------------- */
 
 static void
 without_power_nothing_happens(void **state)
@@ -657,8 +657,8 @@ save(struct fault_disk *disk, enum mistake mistake, char *text, bool *is_acked)
 static char old_text[TEXT_BYTES];
 static char new_text[TEXT_BYTES];
 
-/* Whether every image of a save cut off at this step is as promised. *ret_is_over: it was not
- * cut off at all. */
+/* Whether every image of a save cut off at this step is as promised. *ret_is_over: it was
+ * not cut off at all. */
 static bool
 survives(enum mistake mistake, uint64_t step, uint64_t seed, bool *ret_is_over)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fault method: operations that fail, fall short, hang, are late or come in other orders. */
+/* The fault method: operations that fail, fall short, hang, are late or come in other
+ * orders. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -167,7 +168,8 @@ note_order(struct sti_aio_op *op)
     order->names[order->n++] = op->path[0];
 }
 
-/* Submits a stat of each of the names a .. h, which exist, and says in what order they end. */
+/* Submits a stat of each of the names a .. h, which exist, and says in what order they
+ * end. */
 static void
 submit_stats(struct fault_disk *disk, struct sti_aio_op *ops, struct statx *found,
              struct order *order)
@@ -244,7 +246,8 @@ orders_are_seeded(void **state)
     assert_true(n_other > 45);
 }
 
-/* Two writes of one place at a time: whichever reads show in the end is what a sync keeps. */
+/* Two writes of one place at a time: whichever reads show in the end is what a sync
+ * keeps. */
 static void
 what_is_synced_is_what_was_seen(void **state)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where io_uring is refused: "auto" takes threads instead, "uring" says why not, and a ring that
- * is cut off in mid-run leaves its work to the pool. Each in a child under a system call filter.
+ * Where io_uring is refused: "auto" takes threads instead, "uring" says why not, and a
+ * ring that is cut off in mid-run leaves its work to the pool. Each in a child under a
+ * system call filter.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +29,8 @@
 
 #define N_OPS 100
 
-/* Makes a system call fail in this process. x32 calls have other numbers; nobody makes them. */
+/* Makes a system call fail in this process. x32 calls have other numbers; nobody makes
+ * them. */
 static bool
 refuse(unsigned call, unsigned error)
 {

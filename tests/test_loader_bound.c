@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is read from the origin: with next-use placement the bound, within one sample; nothing
- * after the first epoch where RAM holds the set. */
+/* What is read from the origin: with next-use placement the bound, within one sample;
+ * nothing after the first epoch where RAM holds the set. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,9 +45,9 @@ largest(const struct set *set)
 }
 
 /*
- * Reads epochs and compares origin and bound. Samples of one size fill the capacity exactly and
- * the two are equal within one sample; of many sizes, the largest may not have fitted at each
- * epoch's end, and what made room for it was not as long as it.
+ * Reads epochs and compares origin and bound. Samples of one size fill the capacity
+ * exactly and the two are equal within one sample; of many sizes, the largest may not
+ * have fitted at each epoch's end, and what made room for it was not as long as it.
  */
 static void
 check_bound(stk_engine *engine, const struct set *set, stk_loader_opts *opts)
@@ -105,7 +105,8 @@ origin_bytes_equal_the_bound(void **state)
     }
 }
 
-/* RAM that holds the set: not one read after the first epoch, in any layout and any world. */
+/* RAM that holds the set: not one read after the first epoch, in any layout and any
+ * world. */
 static void
 a_held_set_is_read_once(void **state)
 {
@@ -141,8 +142,8 @@ a_held_set_is_read_once(void **state)
             }
 }
 
-/* The order in which batches come back, and when, costs no reads: one batch is always out, also
- * over the ends of epochs. */
+/* The order in which batches come back, and when, costs no reads: one batch is always
+ * out, also over the ends of epochs. */
 static void
 holding_a_batch_costs_nothing(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the steady state does not do, counted rather than timed: allocate, copy, call the system
- * too often, keep an idle processor busy, use more memory than promised. */
+/* What the steady state does not do, counted rather than timed: allocate, copy, call the
+ * system too often, keep an idle processor busy, use more memory than promised. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -53,7 +53,7 @@ remove_sets(void **state)
     return 0;
 }
 
-/* ---- nothing per sample --------------------------------------------------------------------- */
+/* ---- nothing per sample ------------------------------------------------------------ */
 
 /* Reads an epoch without looking at it, so that nothing but the library may allocate. */
 static void
@@ -69,8 +69,8 @@ read_epoch(stk_loader *loader)
     }
 }
 
-/* Orders, policies, layouts; all of it cached, half of it, nothing. An epoch held as a table takes
- * a piece of scratch to make; beside that there is none. */
+/* Orders, policies, layouts; all of it cached, half of it, nothing. An epoch held as a
+ * table takes a piece of scratch to make; beside that there is none. */
 static void
 the_steady_state_allocates_nothing(void **state)
 {
@@ -156,7 +156,7 @@ a_wait_starts_reads_with_one_call(void **state)
     }
 }
 
-/* ---- idle ----------------------------------------------------------------------------------- */
+/* ---- idle -------------------------------------------------------------------------- */
 
 static uint64_t
 cpu_us(void)
@@ -214,7 +214,7 @@ an_idle_engine_sleeps(void **state)
     }
 }
 
-/* ---- memory --------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------ */
 
 #define MANY UINT64_C(10000000)
 #define TINY_BYTES UINT64_C(16)

@@ -39,7 +39,7 @@ remove_sets(void **state)
     return 0;
 }
 
-/* ---- engine --------------------------------------------------------------------------------- */
+/* ---- engine ------------------------------------------------------------------------ */
 
 static void
 engine_refused(const stk_engine_opts *opts, int code, const char *words)
@@ -101,7 +101,7 @@ the_largest_engine_opens(void **state)
     }
 }
 
-/* ---- versions ------------------------------------------------------------------------------- */
+/* ---- versions ---------------------------------------------------------------------- */
 
 struct newer_engine_opts {
     stk_engine_opts opts;
@@ -167,13 +167,17 @@ results_have_a_size_too(void **state)
     assert_int_equal(stk_loader_restore_state(loader, NULL, 0, NULL), -EINVAL);
     assert_int_equal(stk_loader_last_error(loader, NULL), -EINVAL);
     assert_int_equal(stk_loader_replacements(loader, NULL, 1, &total), -EINVAL);
+    assert_null(stk_engine_io_method(NULL));
+    assert_null(stk_dataset_class_name(NULL, 0));
+    assert_null(stk_dataset_field_name(NULL, 0));
+    assert_null(stk_dataset_sample_name(NULL, 0));
     assert_int_equal(stk_loader_replacements(loader, NULL, 0, NULL), -EINVAL);
     stk_loader_close(loader);
     stk_dataset_close(dataset);
     stk_engine_close(engine);
 }
 
-/* ---- loader --------------------------------------------------------------------------------- */
+/* ---- loader ------------------------------------------------------------------------ */
 
 static int
 no_decode(void *context, const stk_decode_args *args)
@@ -295,7 +299,7 @@ what_does_not_fit_is_infeasible(void **state)
     stk_engine_close(engine);
 }
 
-/* ---- data sets ------------------------------------------------------------------------------ */
+/* ---- data sets --------------------------------------------------------------------- */
 
 static void
 dataset_refused(stk_engine *engine, const char *path, const stk_dataset_opts *opts, int code)
@@ -336,7 +340,7 @@ data_sets_that_are_none_are_refused(void **state)
     stk_engine_close(engine);
 }
 
-/* ---- few descriptors ------------------------------------------------------------------------ */
+/* ---- few descriptors --------------------------------------------------------------- */
 
 #define MANY 2000
 

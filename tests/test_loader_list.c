@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ids that the caller pushes: they come as pushed, cut where epochs end, up to the limits. */
+/* Ids that the caller pushes: they come as pushed, cut where epochs end, up to the
+ * limits. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -74,8 +75,8 @@ expect(stk_loader *loader, uint64_t epoch, uint64_t epoch_step, const uint64_t *
     assert_int_equal(stk_loader_release(loader, &batch), 0);
 }
 
-/* Pushes until it is refused for good: staging takes some of what waits meanwhile. Returns how
- * many calls succeeded. */
+/* Pushes until it is refused for good: staging takes some of what waits meanwhile.
+ * Returns how many calls succeeded. */
 static uint64_t
 push_until_full(stk_loader *loader, const uint64_t *ids, uint64_t n_ids, int end_epoch)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every allocation fails once, at every call: an error or a recovery, never a crash, a leak or a
- * hang. Leaks are AddressSanitizer's to find; descriptors and threads are counted here. */
+/* Every allocation fails once, at every call: an error or a recovery, never a crash, a
+ * leak or a hang. Leaks are AddressSanitizer's to find; descriptors and threads are
+ * counted here. */
 #include <dirent.h>
 #include <errno.h>
 #include <setjmp.h>
@@ -137,8 +138,8 @@ static const stk_order_opts orders[] = {
     {STK_ORDER_OPTS_INIT, .kind = STK_ORDER_KEYED},
 };
 
-/* Opens and reads with the n-th allocation failing, whenever that is: at open it is an error;
- * later the run goes on, or the call that needed it says so. */
+/* Opens and reads with the n-th allocation failing, whenever that is: at open it is an
+ * error; later the run goes on, or the call that needed it says so. */
 static bool
 run_failing(stk_engine *engine, stk_dataset *dataset, const stk_loader_opts *opts, uint64_t at)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loaders of any options, used in any way: random, and the same in every run. Each batch is
- * compared with what the order says, with substitutes where files are missing. */
+/* Loaders of any options, used in any way: random, and the same in every run. Each batch
+ * is compared with what the order says, with substitutes where files are missing. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

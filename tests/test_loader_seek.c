@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Positions: seeking anywhere at any time, saving and restoring, on another engine, in another
- * process and on another world; and what is refused. */
+/* Positions: seeking anywhere at any time, saving and restoring, on another engine, in
+ * another process and on another world; and what is refused. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,7 +49,7 @@ static const stk_order_opts orders[] = {
     {STK_ORDER_OPTS_INIT, .kind = STK_ORDER_SEQUENTIAL, .world = 2, .rank = 1},
 };
 
-/* ---- seek ----------------------------------------------------------------------------------- */
+/* ---- seek -------------------------------------------------------------------------- */
 
 static uint64_t
 batches_of(const struct set *set, const stk_loader_opts *opts)
@@ -140,8 +140,8 @@ a_seek_out_of_range_changes_nothing(void **state)
     }
 }
 
-/* Leaving an epoch in the middle and starting the next one, as a loop with break does; far
- * epochs of an endless run are as near as any. */
+/* Leaving an epoch in the middle and starting the next one, as a loop with break does;
+ * far epochs of an endless run are as near as any. */
 static void
 an_epoch_can_be_broken_off(void **state)
 {
@@ -201,7 +201,7 @@ a_seek_keeps_the_cache(void **state)
     }
 }
 
-/* ---- states --------------------------------------------------------------------------------- */
+/* ---- states ------------------------------------------------------------------------ */
 
 static char state_bytes[STK_LOADER_STATE_SIZE];
 
@@ -232,6 +232,14 @@ resume(stk_engine *engine, stk_dataset *dataset, const struct course *rest, size
 
     if (stk_loader_restore_state(loader, state_bytes, n_bytes, &err) != 0)
         fail_msg("%s", err.message);
+    (void)follow(loader, rest);
+    assert_int_equal(stk_loader_next(loader, &batch), STK_END);
+    stk_loader_close(loader);
+    /* The same by opening there. */
+    stk_loader_opts opts = *rest->opts;
+    opts.state = state_bytes;
+    opts.state_bytes = n_bytes;
+    loader = loader_open(engine, dataset, &opts);
     (void)follow(loader, rest);
     assert_int_equal(stk_loader_next(loader, &batch), STK_END);
     stk_loader_close(loader);
@@ -326,8 +334,8 @@ another_process_goes_on(void **state)
     }
 }
 
-/* World x batch stays: all ranks of the new world together read what all of the old one would
- * have read. */
+/* World x batch stays: all ranks of the new world together read what all of the old one
+ * would have read. */
 static void
 another_world_goes_on(void **state)
 {
@@ -371,7 +379,7 @@ another_world_goes_on(void **state)
     }
 }
 
-/* ---- what is refused ------------------------------------------------------------------------ */
+/* ---- what is refused --------------------------------------------------------------- */
 
 static void
 expect_refusal(stk_engine *engine, stk_dataset *dataset, const stk_loader_opts *opts,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a consumer may do beside reading on: borrow and give back in any order, share an engine
- * among loaders, interrupt, close at any moment. */
+/* What a consumer may do beside reading on: borrow and give back in any order, share an
+ * engine among loaders, interrupt, close at any moment. */
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
@@ -51,7 +51,7 @@ pause_us(long us)
     (void)nanosleep(&time, NULL);
 }
 
-/* ---- borrowing ------------------------------------------------------------------------------ */
+/* ---- borrowing --------------------------------------------------------------------- */
 
 static void
 one_batch_too_many_is_an_error(void **state)
@@ -91,8 +91,8 @@ one_batch_too_many_is_an_error(void **state)
         }
 }
 
-/* Holds as many batches as it may all the way, giving back in a changing order, with the least
- * staging there may be. */
+/* Holds as many batches as it may all the way, giving back in a changing order, with the
+ * least staging there may be. */
 static void
 batches_come_back_in_any_order(void **state)
 {
@@ -170,7 +170,8 @@ what_is_not_borrowed_is_not_taken_back(void **state)
     stk_engine_close(engine);
 }
 
-/* A batch held over more epochs than statistics are kept of does not spoil a newer epoch's. */
+/* A batch held over more epochs than statistics are kept of does not spoil a newer
+ * epoch's. */
 static void
 a_late_release_counts_for_its_own_epoch(void **state)
 {
@@ -192,7 +193,7 @@ a_late_release_counts_for_its_own_epoch(void **state)
     stk_engine_close(engine);
 }
 
-/* ---- several loaders ------------------------------------------------------------------------ */
+/* ---- several loaders --------------------------------------------------------------- */
 
 static void
 training_and_validation_alternate(void **state)
@@ -288,7 +289,7 @@ threads_use_loaders_of_their_own(void **state)
     }
 }
 
-/* ---- closing -------------------------------------------------------------------------------- */
+/* ---- closing ----------------------------------------------------------------------- */
 
 static int
 slow_decode(void *context, const stk_decode_args *args)
@@ -348,7 +349,7 @@ nothing_can_be_closed(void **state)
     stk_loader_interrupt(NULL);
 }
 
-/* ---- interrupting --------------------------------------------------------------------------- */
+/* ---- interrupting ------------------------------------------------------------------ */
 
 static stk_loader *interrupted;
 
@@ -368,8 +369,8 @@ interrupt_soon(void *context)
     return NULL;
 }
 
-/* From another thread, from a handler, and before the wait begins. A list that is not pushed to
- * never has a batch; a read that takes long makes next wait. */
+/* From another thread, from a handler, and before the wait begins. A list that is not
+ * pushed to never has a batch; a read that takes long makes next wait. */
 static void
 a_wait_can_be_interrupted(void **state)
 {
@@ -413,7 +414,7 @@ a_wait_can_be_interrupted(void **state)
     }
 }
 
-/* ---- signals -------------------------------------------------------------------------------- */
+/* ---- signals ----------------------------------------------------------------------- */
 
 /* Signals of a thread that it does not block, of those that can be. */
 static uint64_t
@@ -429,8 +430,8 @@ unblocked_of(const char *tid)
         if (sscanf(line, "SigBlk: %llx", &blocked) == 1)
             break;
     assert_int_equal(fclose(file), 0);
-    /* SIGKILL and SIGSTOP cannot be blocked; 32 and 33 are the C library's. ThreadSanitizer has
-     * a thread of its own that leaves SIGSYS be. */
+    /* SIGKILL and SIGSTOP cannot be blocked; 32 and 33 are the C library's.
+     * ThreadSanitizer has a thread of its own that leaves SIGSYS be. */
     return ~(uint64_t)blocked &
            ~(UINT64_C(1) << 8 | UINT64_C(1) << 18 | UINT64_C(1) << 30 | UINT64_C(3) << 31);
 }

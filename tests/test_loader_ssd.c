@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The SSD tier as a program meets it: every byte of every sample is checked in every run. */
+/* The SSD tier as a program meets it: every byte of every sample is checked in every
+ * run. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +37,7 @@ static uint64_t sizes[FILES];
 static uint64_t folder_bytes;
 static const char *method; /* of the I/O, this time */
 
-/* ---- data sets whose bytes follow from the sample ----------------------------------------- */
+/* ---- data sets whose bytes follow from the sample ---------------------------------- */
 
 static uint64_t
 mix(uint64_t value)
@@ -98,7 +99,8 @@ make_records(const char *path, uint32_t n, uint32_t record_bytes)
     free(bytes);
 }
 
-/* Log-uniform from 1 KB to 1 MB (2^10 .. 2^20), the sum kept small for the test's sake. */
+/* Log-uniform from 1 KB to 1 MB (2^10 .. 2^20), the sum kept small for the test's
+ * sake. */
 static void
 make_folder(void)
 {
@@ -119,7 +121,7 @@ make_folder(void)
     }
 }
 
-/* ---- jobs ---------------------------------------------------------------------------------- */
+/* ---- jobs -------------------------------------------------------------------------- */
 
 struct job {
     const char *data;
@@ -271,7 +273,7 @@ records_job(const char *tier_text, uint64_t epochs)
 
 #define RECORDS_BYTES ((uint64_t)RECORDS * RECORD_BYTES)
 
-/* ---- what is read from where --------------------------------------------------------------- */
+/* ---- what is read from where ------------------------------------------------------- */
 
 static void
 test_next_job_starts_warm(void **state)
@@ -341,7 +343,8 @@ test_half_fits(void **state)
     empty_caches();
     run(&job, &outcome);
     uint64_t over_bytes = outcome.run.origin_bytes - outcome.run.bound_bytes;
-    /* In each epoch at most the SSD's part of what was staged, and a sample for each tier. */
+    /* In each epoch at most the SSD's part of what was staged, and a sample for each
+     * tier. */
     uint64_t allowed_bytes = 3 * (job.staging_bytes / 2 + 2 * (uint64_t)RECORD_BYTES);
     if (over_bytes > allowed_bytes)
         fail_msg("%llu bytes over the bound, %llu allowed", (unsigned long long)over_bytes,
@@ -411,7 +414,7 @@ test_two_directories(void **state)
                  (long long)one.st_size, (long long)two.st_size);
 }
 
-/* ---- caches that are not as they should be -------------------------------------------------- */
+/* ---- caches that are not as they should be ----------------------------------------- */
 
 static void
 overwrite(const char *path, uint64_t offset, const void *bytes, size_t n_bytes)
@@ -633,7 +636,8 @@ test_in_memory(void **state)
     (void)memcpy(cache, kept, sizeof(cache));
 }
 
-/* Room is made by removing the data sets opened longest ago, and nothing that is not ours. */
+/* Room is made by removing the data sets opened longest ago, and nothing that is not
+ * ours. */
 static void
 test_oldest_goes_first(void **state)
 {
@@ -663,7 +667,7 @@ test_oldest_goes_first(void **state)
     assert_int_equal(access(foreign, F_OK), 0);
 }
 
-/* ---- killed --------------------------------------------------------------------------------- */
+/* ---- killed ------------------------------------------------------------------------ */
 
 /* The killed process is this program again: threads do not survive a fork. */
 static pid_t
@@ -720,7 +724,7 @@ be_killed(char **argv)
     return 0;
 }
 
-/* ---- main ----------------------------------------------------------------------------------- */
+/* ---- main -------------------------------------------------------------------------- */
 
 static int
 set_up(void)

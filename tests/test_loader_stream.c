@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a loader hands out is what the order says, byte for byte: every kind of order and data
- * set, every policy and layout, any batch size. */
+/* What a loader hands out is what the order says, byte for byte: every kind of order and
+ * data set, every policy and layout, any batch size. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,7 +59,7 @@ read_all(stk_engine *engine, stk_dataset *dataset, const struct set *set,
     stk_loader_close(loader);
 }
 
-/* ---- orders --------------------------------------------------------------------------------- */
+/* ---- orders ------------------------------------------------------------------------ */
 
 static const stk_order_opts orders[] = {
     {STK_ORDER_OPTS_INIT, .kind = STK_ORDER_SEQUENTIAL},
@@ -139,7 +139,7 @@ ranks_cover_the_set(void **state)
     }
 }
 
-/* ---- data sets, policies, layouts ----------------------------------------------------------- */
+/* ---- data sets, policies, layouts -------------------------------------------------- */
 
 static void
 try_policies(stk_engine *engine, const struct set *set, uint32_t layout)
@@ -207,7 +207,7 @@ buffered_reads_give_the_same(void **state)
     }
 }
 
-/* ---- decoding ------------------------------------------------------------------------------- */
+/* ---- decoding ---------------------------------------------------------------------- */
 
 #define SLOT_BYTES 24u
 
@@ -279,7 +279,7 @@ decoding_sees_every_sample(void **state)
     }
 }
 
-/* ---- the run -------------------------------------------------------------------------------- */
+/* ---- the run ----------------------------------------------------------------------- */
 
 static void
 an_endless_run_goes_on(void **state)
@@ -309,8 +309,8 @@ an_endless_run_goes_on(void **state)
     }
 }
 
-/* The consumer takes nothing before the reader has all it can have: batches of the next epochs
- * are there already. */
+/* The consumer takes nothing before the reader has all it can have: batches of the next
+ * epochs are there already. */
 static void
 look_ahead_crosses_epoch_ends(void **state)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Histograms: a quantile lies at or above the true one, by a sixteenth of an octave at most. */
+/* Histograms: a quantile lies at or above the true one, by a sixteenth of an octave at
+ * most. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Draws of a mix: exact shares, every sample before one comes again, the same for every world. */
+/* Draws of a mix: exact shares, every sample before one comes again, the same for every
+ * world. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -61,7 +62,8 @@ write_epoch(const struct sti_draws *draws, uint64_t epoch, uint64_t *ids)
     sti_draws_write(draws, 5, epoch, &range, ids);
 }
 
-/* Over the epochs each part's samples come equally often, but for those of the last pass. */
+/* Over the epochs each part's samples come equally often, but for those of the last
+ * pass. */
 static void
 test_passes(void **state)
 {
@@ -94,7 +96,8 @@ compare_ids(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* The ranks of a world together draw what one draws alone; another seed or epoch, otherwise. */
+/* The ranks of a world together draw what one draws alone; another seed or epoch,
+ * otherwise. */
 static void
 test_order(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The keyed order: a bijection both ways, that looks like a random one. The statistics are
- * deterministic (fixed seeds); their limits are six or more standard deviations wide.
+ * The keyed order: a bijection both ways, that looks like a random one. The statistics
+ * are deterministic (fixed seeds); their limits are six or more standard deviations wide.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -124,7 +124,8 @@ test_all_permutations_of_four(void **state)
     assert_true(chi_square(dense, 24, 2000) < 1 + 6 * 0.295); /* sd sqrt(2 / 23) */
 }
 
-/* Position to sample, and the step from one position to the next: 100 x 100 cells each. */
+/* Position to sample, and the step from one position to the next: 100 x 100 cells
+ * each. */
 static void
 test_mixing(void **state)
 {

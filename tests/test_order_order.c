@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Orders as a whole: options, streams of ranks, the two ways to an epoch, fingerprints. */
+/* Orders as a whole: options, streams of ranks, the two ways to an epoch,
+ * fingerprints. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -271,7 +272,8 @@ test_at_and_find(void **state)
             }
 }
 
-/* An epoch is the same whether it is rolled to, jumped to, or both, forwards or backwards. */
+/* An epoch is the same whether it is rolled to, jumped to, or both, forwards or
+ * backwards. */
 static void
 check_cursor(const struct sti_order *order)
 {

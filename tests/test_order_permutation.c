@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch.randperm: vectors made with PyTorch 2.6 (digests are of the ids as little-endian 64-bit
- * integers), and every variant against the few lines that define it.
+ * torch.randperm: vectors made with PyTorch 2.6 (digests are of the ids as little-endian
+ * 64-bit integers), and every variant against the few lines that define it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,7 +37,8 @@ static const struct vector vectors[] = {
      "daaab75216809e80399f1bb4176aa6ca"},
 };
 
-/* The first n from which torch >= 2.6 shuffles inside out; some 900 MB and ten seconds. */
+/* The first n from which torch >= 2.6 shuffles inside out; some 900 MB and ten
+ * seconds. */
 static const struct vector wide_vector = {
     214748364,
     11,

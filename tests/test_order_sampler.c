@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The samplers of one process against a model that does what PyTorch's classes do, in order and
- * draw by draw, with nothing skipped or jumped over. (tests/torch_order.py compares with PyTorch
- * itself where there is one.)
+ * The samplers of one process against a model that does what PyTorch's classes do, in
+ * order and draw by draw, with nothing skipped or jumped over. (tests/torch_order.py
+ * compares with PyTorch itself where there is one.)
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -166,7 +166,8 @@ test_samplers(void **state)
     }
 }
 
-/* Epochs whose place in the sequence is beyond walking, where the sum of draws passes 2^64. */
+/* Epochs whose place in the sequence is beyond walking, where the sum of draws passes
+ * 2^64. */
 static void
 test_far_epochs(void **state)
 {

@@ -95,7 +95,8 @@ count_holders(const struct sti_assignment *assignment, uint32_t sample)
     return n;
 }
 
-/* The peer that is found holds the sample, is another rank, and is found whenever there is one. */
+/* The peer that is found holds the sample, is another rank, and is found whenever there
+ * is one. */
 static void
 check_peers(const struct sti_assignment *assignment)
 {
@@ -153,7 +154,8 @@ test_rooms(void **state)
     free(world);
 }
 
-/* With room for all, everything is held; with less, ranks are full to less than one sample. */
+/* With room for all, everything is held; with less, ranks are full to less than one
+ * sample. */
 static void
 test_everything_is_held(void **state)
 {
@@ -182,8 +184,8 @@ test_everything_is_held(void **state)
     free(world);
 }
 
-/* Each rank of the paper's holds what it reads most: nothing outside is read more than something
- * inside that is as large. */
+/* Each rank of the paper's holds what it reads most: nothing outside is read more than
+ * something inside that is as large. */
 static void
 test_paper_holds_the_most_read(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bound: never above what Belady's choice reads, and equal to it within one sample where
- * every epoch reads all samples of one size. */
+/* The bound: never above what Belady's choice reads, and equal to it within one sample
+ * where every epoch reads all samples of one size. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,8 +31,8 @@ next_use(const uint32_t *ids, uint64_t n, uint64_t at, uint32_t sample)
     return n;
 }
 
-/* What the best replacement reads: unit sizes, one sample at a time, a missed sample may also not
- * be kept at all. */
+/* What the best replacement reads: unit sizes, one sample at a time, a missed sample may
+ * also not be kept at all. */
 static uint64_t
 belady_reads(const uint32_t *ids, uint64_t n, uint32_t capacity)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is read from where, without a clock: the coverage of the published policy against what
- * is known of it, the coordinated placement against the lower bound, caches without peers.
+ * What is read from where, without a clock: the coverage of the published policy against
+ * what is known of it, the coordinated placement against the lower bound, caches without
+ * peers.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -191,7 +192,8 @@ check_bound(const struct bound_case *c)
     assert_int_equal(sti_scenario_set(&scenario, "order", c->order, NULL), 0);
     double largest_mb = c->sigma_mb > 0 ? 0.1 + 4 * c->sigma_mb : 0.1;
     stk_sim_result result = run(&scenario, STK_SIM_COORDINATED);
-    /* In each of the five epochs that can have hits, one per rank and tier (staging is one). */
+    /* In each of the five epochs that can have hits, one per rank and tier (staging is
+     * one). */
     double slack = 5 * (double)c->ranks * 3 * largest_mb * STI_SIM_BYTES_PER_MB;
 
     assert_true(result.origin_bytes >= result.bound_bytes);
@@ -278,7 +280,8 @@ test_honest_times(void **state)
     assert_true(ours_s < paper_s);
 }
 
-/* At the settings of the paper's evaluation the file system is fast enough for plain staging. */
+/* At the settings of the paper's evaluation the file system is fast enough for plain
+ * staging. */
 static void
 test_staging_suffices(void **state)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The published simulator's tables, reproduced with its habits: every cell of the thesis's four
- * scenarios and its table of hierarchies, and the count of hot samples of the paper's third
- * figure, in closed form and by going through the order.
+ * The published simulator's tables, reproduced with its habits: every cell of the
+ * thesis's four scenarios and its table of hierarchies, and the count of hot samples of
+ * the paper's third figure, in closed form and by going through the order.
  */
 #include <setjmp.h>
 #include <stdarg.h>

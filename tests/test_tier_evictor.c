@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The evictor against sorted lists: farthest next use first, unknown before all, least recently
- * used first. */
+/* The evictor against sorted lists: farthest next use first, unknown before all, least
+ * recently used first. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -90,8 +90,9 @@ the_farthest_next_use_goes_first(void **state)
     }
 }
 
-/* What the SSD has, too, goes first, then the light, then the worthy; the unknown of the latter two
- * before the known, each by next use, and a sample leaves whatever its class was. */
+/* What the SSD has, too, goes first, then the light, then the worthy; the unknown of the
+ * latter two before the known, each by next use, and a sample leaves whatever its class
+ * was. */
 static void
 classes_go_one_after_the_other(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The horizon against the ids themselves: samples at positions, cuts into batches, and next uses
- * found by looking through everything. */
+/* The horizon against the ids themselves: samples at positions, cuts into batches, and
+ * next uses found by looking through everything. */
 #include <errno.h>
 #include <sched.h>
 #include <setjmp.h>

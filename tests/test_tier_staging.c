@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Staging: batches come in order whatever is ready first; waits end when they must; only what is
- * borrowed comes back. The test plays the loop. */
+/* Staging: batches come in order whatever is ready first; waits end when they must; only
+ * what is borrowed comes back. The test plays the loop. */
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -192,7 +192,7 @@ returns_wake_when_wanted(void **state)
     sti_staging_fini(&staging);
 }
 
-/* ---- waiting -------------------------------------------------------------------------------- */
+/* ---- waiting ----------------------------------------------------------------------- */
 
 static void *
 play_loop(void *context)

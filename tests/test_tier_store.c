@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store: blocks never overlap, the capacity is never exceeded, all of it can be used. */
+/* The store: blocks never overlap, the capacity is never exceeded, all of it can be
+ * used. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,7 +54,8 @@ open_store(const struct sti_store_opts *opts)
     return store;
 }
 
-/* Gets and puts at random; large blocks are padded and trimmed, as reads in place do it. */
+/* Gets and puts at random; large blocks are padded and trimmed, as reads in place do
+ * it. */
 static void
 churn(const struct sti_store_opts *opts, uint64_t most_bytes)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What reading costs, and what a run will come to: measuring a place, what a loader has learned
- * of its tiers, and a run told beforehand.
+ * What reading costs, and what a run will come to: measuring a place, what a loader has
+ * learned of its tiers, and a run told beforehand.
  */
 #ifndef STOKER_COST_H
 #define STOKER_COST_H
@@ -47,11 +47,11 @@ typedef struct stk_probe_point {
 #define STK_PROBE_POINTS 12
 
 /*
- * Measures a file or directory with the engine's I/O method, direct where that works. In a
- * directory a file without a name is used, which is gone when this returns, however it does.
- * points: room for STK_PROBE_POINTS. Returns how many were measured. Errors, with the path:
- * -ENOENT, -EACCES, -EROFS, -ENOSPC, -EIO, -EINVAL (an option; a file below 1M). Blocks for about
- * 12 x point_ms. Any thread.
+ * Measures a file or directory with the engine's I/O method, direct where that works. In
+ * a directory a file without a name is used, which is gone when this returns, however it
+ * does. points: room for STK_PROBE_POINTS. Returns how many were measured. Errors, with
+ * the path: -ENOENT, -EACCES, -EROFS, -ENOSPC, -EIO, -EINVAL (an option; a file below
+ * 1M). Blocks for about 12 x point_ms. Any thread.
  */
 STK_API int
 stk_probe(stk_engine *engine, const char *path, const stk_probe_opts *opts, stk_probe_point *points,
@@ -66,9 +66,9 @@ typedef struct stk_costs {
 #define STK_COSTS_INIT .size = sizeof(stk_costs)
 
 /*
- * RAM and SSDs as probed when the engine was opened, SSDs (all together) and origin as learned
- * from the loader's own reads since. costs->size is set by the caller. Errors: -EINVAL. Any
- * thread.
+ * RAM and SSDs as probed when the engine was opened, SSDs (all together) and origin as
+ * learned from the loader's own reads since. costs->size is set by the caller. Errors:
+ * -EINVAL. Any thread.
  */
 STK_API int
 stk_loader_get_costs(stk_loader *loader, stk_costs *costs);
@@ -113,11 +113,12 @@ typedef struct stk_explained {
 } stk_explained;
 
 /*
- * Tells what a run will read from where and how long it will wait, by the same decisions that the
- * loader makes, batch by batch. Epochs behind the first ones are as the last of those. epochs:
- * room for n_epochs, filled with the first of the run; may be NULL with 0.
- * Errors: as stk_loader_open(); -ENOTSUP STK_ORDER_LIST, or more than 2^26 samples; -ENOMEM.
- * Blocks for computing alone, about 200 ns for each sample and epoch. Any thread.
+ * Tells what a run will read from where and how long it will wait, by the same decisions
+ * that the loader makes, batch by batch. Epochs behind the first ones are as the last of
+ * those. epochs: room for n_epochs, filled with the first of the run; may be NULL with 0.
+ * Errors: as stk_loader_open(); -ENOTSUP STK_ORDER_LIST, or more than 2^26 samples;
+ * -ENOMEM. Blocks for computing alone, about 200 ns for each sample and epoch. Any
+ * thread.
  */
 STK_API int
 stk_explain(const stk_dataset *dataset, const stk_explain_opts *opts, stk_explained *epochs,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The engine: what a process opens once. It owns the I/O loop, the workers and the storage
- * tiers; data sets and loaders attach to it and share them.
+ * The engine: what a process opens once. It owns the I/O loop, the workers and the
+ * storage tiers; data sets and loaders attach to it and share them.
  */
 #ifndef STOKER_ENGINE_H
 #define STOKER_ENGINE_H
@@ -57,22 +57,23 @@ typedef struct stk_engine_opts {
 #define STK_ENGINE_OPTS_INIT .size = sizeof(stk_engine_opts)
 
 /*
- * Starts an engine. ret_engine: returns owned, closed with stk_engine_close().
- * opts may be NULL. Errors: -EINVAL (err names the option and its range), -E2BIG,
- * STK_E_INFEASIBLE (a tier does not fit), -ENOSYS (io_method "uring" where the kernel or the
- * build has none), -ENOMEM, -EAGAIN (no thread can be started). Any thread.
+ * Starts an engine. ret_engine: returns owned, closed with stk_engine_close(). opts may
+ * be NULL. Errors: -EINVAL (err names the option and its range), -E2BIG, STK_E_INFEASIBLE
+ * (a tier does not fit), -ENOSYS (io_method "uring" where the kernel or the build has
+ * none), -ENOMEM, -EAGAIN (no thread can be started). Any thread.
  */
 STK_API int
 stk_engine_open(stk_engine **ret_engine, const stk_engine_opts *opts, stk_error *err);
 
 /*
- * Stops an engine; NULL is allowed. Everything attached to it must have been closed; what has
- * not is a bug of the caller and is asserted in debug builds. Waits for reads in flight.
+ * Stops an engine; NULL is allowed. Everything attached to it must have been closed; what
+ * has not is a bug of the caller and is asserted in debug builds. Waits for reads in
+ * flight.
  */
 STK_API void
 stk_engine_close(stk_engine *engine);
 
-/* The I/O method in use: "uring" or "sync". Returns a constant string. */
+/* The I/O method in use: "uring" or "sync". Returns a constant string, NULL for NULL. */
 STK_API const char *
 stk_engine_io_method(const stk_engine *engine);
 
@@ -89,7 +90,8 @@ typedef struct stk_engine_stats {
 
 #define STK_ENGINE_STATS_INIT .size = sizeof(stk_engine_stats)
 
-/* Copies the statistics; stats->size is set by the caller. Errors: -EINVAL. Any thread. */
+/* Copies the statistics; stats->size is set by the caller. Errors: -EINVAL. Any
+ * thread. */
 STK_API int
 stk_engine_get_stats(stk_engine *engine, stk_engine_stats *stats);
 
@@ -146,17 +148,18 @@ typedef struct stk_dataset_opts {
 #define STK_DATASET_OPTS_INIT .size = sizeof(stk_dataset_opts)
 
 /*
- * Opens a data set for reading. The first time its index is built, in parallel, and stored;
- * later it is mapped: no file but directories and shards is looked at. opts may be NULL.
+ * Opens a data set for reading. The first time its index is built, in parallel, and
+ * stored; later it is mapped: no file but directories and shards is looked at. opts may
+ * be NULL.
  *
- * path: a directory or a file. Tar shards also come as a list in braces or as a pattern for the
- * names of a directory: "train-{000000..000146}.tar", "{a,b,c}.tar", "train-*.tar". A field
- * "cls" of digits is a sample's label.
- * ret_dataset: returns owned, closed with stk_dataset_close() before its engine.
- * Errors, each with the path: -ENOENT, -EACCES, -ENOTDIR, -EINVAL (an option; an empty data
- * set; a file that is not of its format), STK_E_STALE (the data set changed since it was
- * indexed, and how; open again with rebuild or run "stoker index --rebuild"),
- * STK_E_CORRUPT, STK_E_VERSION (the index), -ENOMEM, -EIO. Blocks.
+ * path: a directory or a file. Tar shards also come as a list in braces or as a pattern
+ * for the names of a directory: "train-{000000..000146}.tar", "{a,b,c}.tar",
+ * "train-*.tar". A field "cls" of digits is a sample's label. ret_dataset: returns owned,
+ * closed with stk_dataset_close() before its engine. Errors, each with the path: -ENOENT,
+ * -EACCES, -ENOTDIR, -EINVAL (an option; an empty data set; a file that is not of its
+ * format), STK_E_STALE (the data set changed since it was indexed, and how; open again
+ * with rebuild or run "stoker index --rebuild"), STK_E_CORRUPT, STK_E_VERSION (the
+ * index), -ENOMEM, -EIO. Blocks.
  */
 STK_API int
 stk_dataset_open(stk_dataset **ret_dataset, stk_engine *engine, const char *path,
@@ -167,10 +170,11 @@ STK_API void
 stk_dataset_close(stk_dataset *dataset);
 
 /*
- * Views: data sets made of others, to a loader like any other. The others are borrowed and closed
- * after the view. A view's fingerprint follows from theirs; labels stay what they are there, and
- * classes have names only where all have the same. ret_dataset: returns owned, closed with
- * stk_dataset_close(). No I/O; O(n) where sizes differ. Errors of all: -EINVAL, -ENOMEM.
+ * Views: data sets made of others, to a loader like any other. The others are borrowed
+ * and closed after the view. A view's fingerprint follows from theirs; labels stay what
+ * they are there, and classes have names only where all have the same. ret_dataset:
+ * returns owned, closed with stk_dataset_close(). No I/O; O(n) where sizes differ. Errors
+ * of all: -EINVAL, -ENOMEM.
  *
  * stk_dataset_subset  the samples ids[0] .. ids[n - 1], copied, in this order; n 1 .. 2^48.
  *                     -ERANGE no such sample.
@@ -218,29 +222,32 @@ typedef struct stk_dataset_info {
 
 #define STK_DATASET_INFO_INIT .size = sizeof(stk_dataset_info)
 
-/* Describes an open data set; info->size is set by the caller. Errors: -EINVAL. Any thread. */
+/* Describes an open data set; info->size is set by the caller. Errors: -EINVAL. Any
+ * thread. */
 STK_API int
 stk_dataset_get_info(const stk_dataset *dataset, stk_dataset_info *info);
 
-/* The name of a class. Returns borrowed until the data set is closed; NULL out of range. */
+/* The name of a class. Returns borrowed until the data set is closed; NULL out of range,
+ * as for a data set that is NULL. */
 STK_API const char *
 stk_dataset_class_name(const stk_dataset *dataset, uint32_t class_idx);
 
-/* The name of a field; "data" where a format has only one and gives it none. Returns borrowed
- * until the data set is closed; NULL out of range. */
+/* The name of a field; "data" where a format has only one and gives it none. Returns
+ * borrowed until the data set is closed; NULL likewise. */
 STK_API const char *
 stk_dataset_field_name(const stk_dataset *dataset, uint32_t field_idx);
 
-/* What a sample is called: TAR its key, folders the path in them, "" for other formats. Returns
- * borrowed until the data set is closed; NULL for no such sample. */
+/* What a sample is called: TAR its key, folders the path in them, "" for other formats.
+ * Returns borrowed until the data set is closed; NULL for no such sample or a NULL data
+ * set. */
 STK_API const char *
 stk_dataset_sample_name(const stk_dataset *dataset, uint64_t sample);
 
 /*
  * Where a sample lies. path: room for path_size bytes, always terminated. ret_offset and
- * ret_bytes in the file (TAR: from the first to the last of its loaded fields), ret_label -1
- * without one; each may be NULL.
- * Errors: -ERANGE no such sample, -ENAMETOOLONG. Any thread.
+ * ret_bytes in the file (TAR: from the first to the last of its loaded fields), ret_label
+ * -1 without one; each may be NULL. Errors: -ERANGE no such sample, -ENAMETOOLONG. Any
+ * thread.
  */
 STK_API int
 stk_dataset_locate(const stk_dataset *dataset, uint64_t sample, char *path, size_t path_size,

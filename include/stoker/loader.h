@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A loader hands out the batches of one rank, in order, across epochs, each already in memory
- * when it is asked for. One thread uses a loader at a time; several loaders of one engine may
- * be used by several threads.
+ * A loader hands out the batches of one rank, in order, across epochs, each already in
+ * memory when it is asked for. One thread uses a loader at a time; several loaders of one
+ * engine may be used by several threads.
  *
  *     while ((rc = stk_loader_next(loader, &batch)) == STK_BATCH) {
  *         train_step(batch.data, batch.labels, batch.count);
@@ -45,7 +45,10 @@ typedef enum stk_layout {
 typedef enum stk_bad_sample {
     STK_BAD_DEFAULT = 0, /* STK_BAD_FAIL */
     STK_BAD_FAIL = 1,    /* the batch that it is in fails with STK_E_SAMPLE */
-    STK_BAD_REPLACE = 2  /* the next good id modulo n takes its place and a ledger says so */
+    /* The next good id modulo n takes its place: batch.samples has that id, and a ledger
+     * says so. After 64 bad neighbours, or where no good one is left, the batch fails as
+     * by STK_BAD_FAIL. */
+    STK_BAD_REPLACE = 2
 } stk_bad_sample;
 
 /* A field of a stored sample. */
@@ -70,8 +73,8 @@ typedef struct stk_decode_args {
 } stk_decode_args;
 
 /*
- * Turns a stored sample into its slot of a batch. Runs on several worker threads at once. Any
- * result but 0 makes the sample bad.
+ * Turns a stored sample into its slot of a batch. Runs on several worker threads at once.
+ * Any result but 0 makes the sample bad.
  */
 typedef int (*stk_decode_fn)(void *context, const stk_decode_args *args);
 
@@ -98,6 +101,9 @@ typedef int (*stk_decode_fn)(void *context, const stk_decode_args *args);
  * retries         of a read that failed, 1 .. 16 (STK_NONE: none); 0: 1.
  * bad_sample      stk_bad_sample.
  * decode          NULL: the bytes as they are stored; with several fields, RAW only.
+ * state           begins where this state was saved rather than at the start, so that a resumed
+ *                 job makes no order that it will not read. Checked as by
+ *                 stk_loader_restore_state(), with its errors.
  * item_bytes      bytes of a slot; with decode, required; without, 0 or the record size.
  */
 typedef struct stk_loader_opts {
@@ -119,6 +125,8 @@ typedef struct stk_loader_opts {
     void *decode_context; /* borrowed until the loader is closed */
     uint64_t item_bytes;
     const stk_order_opts *order; /* NULL: TORCH, seed 0, world 1 */
+    const void *state;           /* NULL, or where to begin, of stk_loader_save_state() */
+    uint64_t state_bytes;
     uint64_t ssd_bytes;
 } stk_loader_opts;
 
@@ -140,7 +148,7 @@ typedef struct stk_batch {
     uint64_t epoch_step; /* batches of this epoch before it */
     uint32_t count;      /* samples in it, batch_size but for the last of an epoch */
     uint32_t last_of_epoch;
-    const uint64_t *samples;  /* count ids */
+    const uint64_t *samples;  /* count ids; of a replaced sample, its substitute's */
     const int64_t *labels;    /* count labels, -1 without */
     void *data;               /* FIXED: count x item_bytes, writable; RAW: NULL */
     uint64_t item_bytes;      /* FIXED */
@@ -153,10 +161,10 @@ typedef struct stk_batch {
 } stk_batch;
 
 /*
- * Opens a loader. dataset is borrowed until the loader is closed. ret_loader: returns owned.
- * Reading begins at once. Errors: -EINVAL (err names the option and its range), -E2BIG,
- * STK_E_INFEASIBLE (staging below two of the largest batches; ram_bytes not to be had),
- * -ENOMEM.
+ * Opens a loader. dataset is borrowed until the loader is closed. ret_loader: returns
+ * owned. Reading begins at once. Errors: -EINVAL (err names the option and its range),
+ * -E2BIG, STK_E_INFEASIBLE (staging below two of the largest batches; ram_bytes not to be
+ * had), -ENOMEM.
  */
 STK_API int
 stk_loader_open(stk_loader **ret_loader, stk_engine *engine, stk_dataset *dataset,
@@ -181,30 +189,30 @@ STK_API int
 stk_loader_next(stk_loader *loader, stk_batch *batch);
 
 /*
- * stk_loader_next() that waits at most timeout_ns nanoseconds (0: only looks; UINT64_MAX: as
- * long as it takes) and returns -ETIMEDOUT when the batch is not there by then; the next call
- * waits for the same one, and the statistics count what both have waited. For a caller that has
- * something else to look at now and then.
+ * stk_loader_next() that waits at most timeout_ns nanoseconds (0: only looks; UINT64_MAX:
+ * as long as it takes) and returns -ETIMEDOUT when the batch is not there by then; the
+ * next call waits for the same one, and the statistics count what both have waited. For a
+ * caller that has something else to look at now and then.
  */
 STK_API int
 stk_loader_next_timeout(stk_loader *loader, stk_batch *batch, uint64_t timeout_ns);
 
-/* Gives a batch back, in any order: its pointers are set to NULL, its numbers stay. Errors:
- * -EINVAL not borrowed. Does not block. */
+/* Gives a batch back, in any order: its pointers are set to NULL, its numbers stay.
+ * Errors: -EINVAL not borrowed. Does not block. */
 STK_API int
 stk_loader_release(stk_loader *loader, stk_batch *batch);
 
 /*
- * Makes a stk_loader_next() that waits, or else the next call of it, return -EINTR. Any thread;
- * safe in a signal handler. NULL is allowed.
+ * Makes a stk_loader_next() that waits, or else the next call of it, return -EINTR. Any
+ * thread; safe in a signal handler. NULL is allowed.
  */
 STK_API void
 stk_loader_interrupt(stk_loader *loader);
 
 /*
- * Goes to a batch of an epoch: the next batch will be (epoch, epoch_step). What is staged is
- * dropped, what is cached stays. Batches must have been released. Errors: -ERANGE, -EBUSY
- * batches are out, -ENOTSUP with STK_ORDER_LIST.
+ * Goes to a batch of an epoch: the next batch will be (epoch, epoch_step). What is staged
+ * is dropped, what is cached stays. Batches must have been released. Errors: -ERANGE,
+ * -EBUSY batches are out, -ENOTSUP with STK_ORDER_LIST.
  */
 STK_API int
 stk_loader_seek(stk_loader *loader, uint64_t epoch, uint64_t epoch_step);
@@ -212,8 +220,8 @@ stk_loader_seek(stk_loader *loader, uint64_t epoch, uint64_t epoch_step);
 /*
  * STK_ORDER_LIST: appends ids to the current epoch (n may be 0). end_epoch 1 ends it (the
  * incomplete batch is then handed out or, by drop_last, dropped); end_run 1 ends the run.
- * Errors: -ERANGE an id is not of the data set (none is taken), -ENOSPC more than 2^20 ids
- * would wait (none is taken), -EINVAL another kind or an ended run.
+ * Errors: -ERANGE an id is not of the data set (none is taken), -ENOSPC more than 2^20
+ * ids would wait (none is taken), -EINVAL another kind or an ended run.
  */
 STK_API int
 stk_loader_push(stk_loader *loader, const uint64_t *ids, uint64_t n, int end_epoch, int end_run);
@@ -222,8 +230,8 @@ stk_loader_push(stk_loader *loader, const uint64_t *ids, uint64_t n, int end_epo
 #define STK_LOADER_STATE_SIZE 128
 
 /*
- * Saves the position: the batch that next would return. state: STK_LOADER_STATE_SIZE bytes;
- * ret_bytes how many are used. The format is versioned and checksummed
+ * Saves the position: the batch that next would return. state: STK_LOADER_STATE_SIZE
+ * bytes; ret_bytes how many are used. The format is versioned and checksummed
  * (docs/format/loader-state.md). Errors: -ENOTSUP with STK_ORDER_LIST. Does not block.
  */
 STK_API int
@@ -231,37 +239,38 @@ stk_loader_save_state(stk_loader *loader, void *state, size_t *ret_bytes);
 
 /*
  * Goes to a saved position. Another world is allowed when world x batch_size is the same.
- * Errors: STK_E_CORRUPT, STK_E_VERSION, STK_E_MISMATCH (err names the field that differs),
- * -EBUSY batches are out, -ENOTSUP.
+ * Errors: STK_E_CORRUPT, STK_E_VERSION, STK_E_MISMATCH (err names the field that
+ * differs), -EBUSY batches are out, -ENOTSUP.
  */
 STK_API int
 stk_loader_restore_state(stk_loader *loader, const void *state, size_t n_bytes, stk_error *err);
 
-/* One sample that stands in for another. */
+/* One sample that stands in for another in one place of a batch. */
 typedef struct stk_replacement {
     uint64_t epoch;
-    uint64_t sample;
-    uint64_t replacement;
-    int32_t reason; /* negative code */
+    uint64_t sample;      /* by the order */
+    uint64_t replacement; /* the one that is there instead */
+    int32_t reason;       /* why sample is not: negative code, or the decode function's result */
     uint32_t reserved;
 } stk_replacement;
 
 /*
- * The ledger of replaced samples, oldest first. out: room for capacity. Returns how many were
- * written; ret_total counts all, also those beyond the 4,096 that are kept.
+ * The ledger of replaced samples, oldest first, one line each time one is replaced. out:
+ * room for capacity. Returns how many were written; ret_total counts all, also those
+ * beyond the 4,096 that are kept.
  */
 STK_API int
 stk_loader_replacements(stk_loader *loader, stk_replacement *out, uint32_t capacity,
                         uint64_t *ret_total);
 
-/* The last error that next returned, in words. Errors: -ENOENT none yet. */
+/* The last negative result of next, in words. Errors: -ENOENT none yet. */
 STK_API int
 stk_loader_last_error(stk_loader *loader, stk_error *err);
 
 /*
  * The last thing that went worse than asked for while the run goes on, in words: an SSD
- * directory that is full, in use by another job, or was given up. Errors: -ENOENT nothing did.
- * Any thread.
+ * directory that is full, in use by another job, or was given up. Errors: -ENOENT nothing
+ * did. Any thread.
  */
 STK_API int
 stk_loader_last_warning(stk_loader *loader, stk_error *err);
@@ -276,9 +285,9 @@ typedef enum stk_tier {
 
 /*
  * What a loader has done. Bytes are payload: bytes of samples, without block padding.
- * bound_bytes is the least that could have been read from the origin for the epochs staged so
- * far with the capacity this loader has (DESIGN: docs/design/policy.md).
- * Waits are of stk_loader_next(), from a histogram with steps of a sixteenth of an octave.
+ * bound_bytes is the least that could have been read from the origin for the epochs
+ * staged so far with the capacity this loader has (DESIGN: docs/design/policy.md). Waits
+ * are of stk_loader_next(), from a histogram with steps of a sixteenth of an octave.
  */
 typedef struct stk_loader_stats {
     size_t size;
@@ -297,7 +306,7 @@ typedef struct stk_loader_stats {
     uint64_t bound_bytes;
     uint64_t capacity_bytes; /* RAM part + staging + SSD part that the bound is made with */
     uint64_t resident_bytes;
-    uint64_t replaced;
+    uint64_t replaced;          /* items that have a substitute, since open */
     uint64_t allocations;       /* staged outside the arena because it was fragmented */
     uint64_t ssd_bytes;         /* of samples on the SSDs now */
     uint64_t ssd_written_bytes; /* to them by this loader, headers and padding included */
@@ -308,8 +317,8 @@ typedef struct stk_loader_stats {
 #define STK_LOADER_STATS_INIT .size = sizeof(stk_loader_stats)
 
 /*
- * Copies the statistics of one epoch, or with UINT64_MAX those since open; the last 64 epochs
- * are kept. Errors: -EINVAL size, -ENOENT no such epoch. Any thread.
+ * Copies the statistics of one epoch, or with UINT64_MAX those since open; the last 64
+ * epochs are kept. Errors: -EINVAL size, -ENOENT no such epoch. Any thread.
  */
 STK_API int
 stk_loader_get_stats(stk_loader *loader, uint64_t epoch, stk_loader_stats *stats);

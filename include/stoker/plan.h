@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The order of a training run: which sample every rank reads at every position of every epoch,
- * as a function of a few numbers. Nothing here does I/O or starts a thread, so a planner, a
- * sampler of another program and a test can use it alone.
+ * The order of a training run: which sample every rank reads at every position of every
+ * epoch, as a function of a few numbers. Nothing here does I/O or starts a thread, so a
+ * planner, a sampler of another program and a test can use it alone.
  *
  * Order kinds
  *   STK_ORDER_SEQUENTIAL  0, 1, 2, ... n - 1.
@@ -13,7 +13,8 @@
  *                         CT-RSA 2002) over a hash keyed by seed and epoch.
  *   STK_ORDER_LIST        ids that the caller pushes to a loader (loader.h); has no ids here.
  *
- * A rank's stream of an epoch is every world-th id of the epoch's order, starting at rank.
+ * A rank's stream of an epoch is every world-th id of the epoch's order, starting at
+ * rank.
  */
 #ifndef STOKER_PLAN_H
 #define STOKER_PLAN_H
@@ -52,8 +53,8 @@ typedef enum stk_sampler {
     STK_SAMPLER_STATEFUL = 4
 } stk_sampler;
 
-/* Workers of the loader that is followed. They change the sequence of STATEFUL, and persistent
- * ones also those of DATALOADER and GENERATOR. */
+/* Workers of the loader that is followed. They change the sequence of STATEFUL, and
+ * persistent ones also those of DATALOADER and GENERATOR. */
 typedef enum stk_sampler_workers {
     STK_SAMPLER_WORKERS_NONE = 0,
     STK_SAMPLER_WORKERS_SOME = 1,
@@ -94,8 +95,8 @@ STK_API void
 stk_order_free(stk_order *order);
 
 /*
- * Ids that this rank reads in one epoch (padding included): the length of its stream. The same
- * in every epoch. Errors: -ENOTSUP for STK_ORDER_LIST.
+ * Ids that this rank reads in one epoch (padding included): the length of its stream. The
+ * same in every epoch. Errors: -ENOTSUP for STK_ORDER_LIST.
  */
 STK_API int
 stk_order_length(const stk_order *order, uint64_t *ret_count);
@@ -114,21 +115,21 @@ stk_order_ids(const stk_order *order, uint64_t epoch, uint64_t first, uint64_t c
 
 /*
  * The next epoch and position at which this rank reads a sample, strictly after (epoch,
- * position), looked for up to and including last_epoch. Position -1 of an epoch is written as
- * UINT64_MAX and means "from its first position on".
- * Returns 1 and writes both results, or 0 when it is not read again. Errors as
- * stk_order_ids(); -ERANGE for a sample or position that is not there. Cost: O(1) per epoch
- * for KEYED and SEQUENTIAL, a permutation per epoch for TORCH.
+ * position), looked for up to and including last_epoch. Position -1 of an epoch is
+ * written as UINT64_MAX and means "from its first position on". Returns 1 and writes both
+ * results, or 0 when it is not read again. Errors as stk_order_ids(); -ERANGE for a
+ * sample or position that is not there. Cost: O(1) per epoch for KEYED and SEQUENTIAL, a
+ * permutation per epoch for TORCH.
  */
 STK_API int
 stk_order_next_use(const stk_order *order, uint64_t sample, uint64_t epoch, uint64_t position,
                    uint64_t last_epoch, uint64_t *ret_epoch, uint64_t *ret_position);
 
 /*
- * How often this rank reads each sample in epochs first_epoch .. first_epoch + epochs - 1.
- * counts: n values, set by the call; they stay at UINT32_MAX once there. Cost: the epochs' ids;
- * O(n) where each epoch is known to read every sample equally often or all epochs are the same.
- * Errors as stk_order_ids(), -EINVAL for epochs 0.
+ * How often this rank reads each sample in epochs first_epoch .. first_epoch + epochs -
+ * 1. counts: n values, set by the call; they stay at UINT32_MAX once there. Cost: the
+ * epochs' ids; O(n) where each epoch is known to read every sample equally often or all
+ * epochs are the same. Errors as stk_order_ids(), -EINVAL for epochs 0.
  */
 STK_API int
 stk_order_frequency(const stk_order *order, uint64_t first_epoch, uint64_t epochs,

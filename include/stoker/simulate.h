@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What will I/O cost a job? A simulation of a training run on machines that need not exist: a
- * scenario says what the data set, the ranks and their storage are; a policy says what is kept
- * where; the result says how long the run takes, what it waits for and what it reads from the
- * origin. Decisions are those of the running library: the same code makes them.
+ * What will I/O cost a job? A simulation of a training run on machines that need not
+ * exist: a scenario says what the data set, the ranks and their storage are; a policy
+ * says what is kept where; the result says how long the run takes, what it waits for and
+ * what it reads from the origin. Decisions are those of the running library: the same
+ * code makes them.
  *
- * A scenario is a set of keys with values, all of which have a default; a built-in one starts
- * from other values. Keys are listed by stk_scenario_key() and in docs/format/scenario.md.
- * Sizes are in MB and rates in MB/s, 1 MB = 10^6 bytes.
+ * A scenario is a set of keys with values, all of which have a default; a built-in one
+ * starts from other values. Keys are listed by stk_scenario_key() and in
+ * docs/format/scenario.md. Sizes are in MB and rates in MB/s, 1 MB = 10^6 bytes.
  *
  * Nothing here does I/O, starts a thread or reads a clock: a result is a function of the
- * scenario alone, the same to the bit wherever it is computed. Any thread; several at once on
- * different scenarios.
+ * scenario alone, the same to the bit wherever it is computed. Any thread; several at
+ * once on different scenarios.
  */
 #ifndef STOKER_SIMULATE_H
 #define STOKER_SIMULATE_H
@@ -25,8 +26,9 @@ extern "C" {
 typedef struct stk_scenario stk_scenario;
 
 /*
- * What is kept where. The first nine are the ones of the simulator that came with NoPFS (Dryden
- * et al., SC'21); PAPER is that work's own policy; the last four are this library's.
+ * What is kept where. The first nine are the ones of the simulator that came with NoPFS
+ * (Dryden et al., SC'21); PAPER is that work's own policy; the last four are this
+ * library's.
  */
 typedef enum stk_sim_policy {
     STK_SIM_PERFECT = 0,              /* every sample is there: the bound on time */
@@ -96,9 +98,9 @@ typedef struct stk_sim_checkpoint {
 } stk_sim_checkpoint;
 
 /*
- * Makes a scenario. builtin: a name from stk_scenario_builtin(), or NULL for the defaults.
- * ret_scenario: returns owned, freed with stk_scenario_free(). Errors: -ENOENT no such name,
- * -ENOMEM, -EINVAL.
+ * Makes a scenario. builtin: a name from stk_scenario_builtin(), or NULL for the
+ * defaults. ret_scenario: returns owned, freed with stk_scenario_free(). Errors: -ENOENT
+ * no such name, -ENOMEM, -EINVAL.
  */
 STK_API int
 stk_scenario_new(stk_scenario **ret_scenario, const char *builtin, stk_error *err);
@@ -108,9 +110,9 @@ STK_API void
 stk_scenario_free(stk_scenario *scenario);
 
 /*
- * Sets a key. value: a number; a word; or for a curve "CLIENTS:MB/S CLIENTS:MB/S ...", read as
- * straight lines between the points. Errors: -ENOENT no such key, -EINVAL the value is not one
- * or out of its range; err names both and the range.
+ * Sets a key. value: a number; a word; or for a curve "CLIENTS:MB/S CLIENTS:MB/S ...",
+ * read as straight lines between the points. Errors: -ENOENT no such key, -EINVAL the
+ * value is not one or out of its range; err names both and the range.
  */
 STK_API int
 stk_scenario_set(stk_scenario *scenario, const char *key, const char *value, stk_error *err);
@@ -119,8 +121,8 @@ stk_scenario_set(stk_scenario *scenario, const char *key, const char *value, stk
 STK_API const char *
 stk_scenario_name(const stk_scenario *scenario);
 
-/* Whether keys contradict each other. Errors: -EINVAL; err says which. Every simulation asks
- * this by itself. Returns 0 when they do not. */
+/* Whether keys contradict each other. Errors: -EINVAL; err says which. Every simulation
+ * asks this by itself. Returns 0 when they do not. */
 STK_API int
 stk_scenario_check(const stk_scenario *scenario, stk_error *err);
 
@@ -128,12 +130,13 @@ stk_scenario_check(const stk_scenario *scenario, stk_error *err);
 STK_API int
 stk_scenario_key(uint32_t idx, stk_scenario_key_info *ret_info);
 
-/* The idx-th built-in scenario's name, or NULL behind the last; *ret_summary (may be NULL): one
- * line about it. Constant strings. */
+/* The idx-th built-in scenario's name, or NULL behind the last; *ret_summary (may be
+ * NULL): one line about it. Constant strings. */
 STK_API const char *
 stk_scenario_builtin(uint32_t idx, const char **ret_summary);
 
-/* The name of a policy ("locality-aware"), or NULL for a number that is none. Constant. */
+/* The name of a policy ("locality-aware"), or NULL for a number that is none.
+ * Constant. */
 STK_API const char *
 stk_sim_policy_name(uint32_t policy);
 
@@ -144,25 +147,26 @@ STK_API int
 stk_scenario_has_checkpoint(const stk_scenario *scenario);
 
 /*
- * Simulates a run under a policy. Errors: STK_E_INFEASIBLE the policy cannot run this scenario
- * (err says why: it does not fit), -EINVAL, -ENOMEM. Takes about 1 us per read of a sample and
- * 30 B per sample, more where a policy or mode needs it.
+ * Simulates a run under a policy. Errors: STK_E_INFEASIBLE the policy cannot run this
+ * scenario (err says why: it does not fit), -EINVAL, -ENOMEM. Takes about 1 us per read
+ * of a sample and 30 B per sample, more where a policy or mode needs it.
  */
 STK_API int
 stk_simulate(const stk_scenario *scenario, stk_sim_policy policy, stk_sim_result *ret_result,
              stk_error *err);
 
 /*
- * Says in words where a sample is under a policy (as the honest mode decides) and why: who reads
- * it when from where, who holds it. text: room for n_text characters with the final zero; what
- * is more is cut; lines end with a newline. Errors as stk_simulate(), -ERANGE no such sample.
+ * Says in words where a sample is under a policy (as the honest mode decides) and why:
+ * who reads it when from where, who holds it. text: room for n_text characters with the
+ * final zero; what is more is cut; lines end with a newline. Errors as stk_simulate(),
+ * -ERANGE no such sample.
  */
 STK_API int
 stk_simulate_why(const stk_scenario *scenario, stk_sim_policy policy, uint64_t sample, char *text,
                  size_t n_text, stk_error *err);
 
-/* Of n samples, how many one of `ranks` is expected to read more than (1 + excess) * epochs /
- * ranks times in a run of `epochs`, by the binomial law. ranks >= 1. */
+/* Of n samples, how many one of `ranks` is expected to read more than (1 + excess) *
+ * epochs / ranks times in a run of `epochs`, by the binomial law. ranks >= 1. */
 STK_API double
 stk_sim_hot_samples(uint64_t n, uint32_t ranks, uint64_t epochs, double excess);
 

@@ -57,8 +57,8 @@ extern "C" {
 
 /*
  * What went wrong, for people. Calls that a person configures take one; it may be NULL.
- * Written on failure only. path is empty, sample is STK_NO_SAMPLE and rank is -1 where they
- * do not apply. Initialization is not needed.
+ * Written on failure only. path is empty, sample is STK_NO_SAMPLE and rank is -1 where
+ * they do not apply. Initialization is not needed.
  */
 typedef struct stk_error {
     int code;
@@ -69,13 +69,14 @@ typedef struct stk_error {
 } stk_error;
 
 /*
- * The name of a code of this library or of errno, positive or negative. Returns a constant
- * string, never NULL. Any thread; does not block.
+ * The name of a code of this library or of errno, positive or negative. Returns a
+ * constant string, never NULL. Any thread; does not block.
  */
 STK_API const char *
 stk_strerror(int code);
 
-/* "major.minor.patch" of the library that is linked. Returns a constant string. Any thread. */
+/* "major.minor.patch" of the library that is linked. Returns a constant string. Any
+ * thread. */
 STK_API const char *
 stk_version(void);
 

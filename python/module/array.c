@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stoker.Array: memory of a batch, or of its own, as a buffer in C order. It has no arithmetic:
- * NumPy, PyTorch and memoryview() take it as it is, without a copy.
+ * stoker.Array: memory of a batch, or of its own, as a buffer in C order. It has no
+ * arithmetic: NumPy, PyTorch and memoryview() take it as it is, without a copy.
  *
  * Invariant: while a buffer of a batch is exported, the batch is out and its loader open.
  */
@@ -55,7 +55,7 @@ array_traverse(PyObject *object, visitproc visit, void *arg)
     return 0;
 }
 
-/* ---- the buffer protocol -------------------------------------------------------------------- */
+/* ---- the buffer protocol ----------------------------------------------------------- */
 
 int
 stkpy_array_hold(struct stkpy_array *array)
@@ -130,7 +130,7 @@ array_release_buffer(PyObject *object, Py_buffer *view)
     stkpy_array_put((struct stkpy_array *)object);
 }
 
-/* ---- as a sequence: what memoryview() does --------------------------------------------------- */
+/* ---- as a sequence: what memoryview() does ----------------------------------------- */
 
 static Py_ssize_t
 array_length(PyObject *object)

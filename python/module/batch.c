@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stoker.Batch: a loan of the loader. It ends by release(), by the end of a with block or when
- * Python drops the object, but never before the last buffer into it; only then does it stop
- * counting against borrow_max.
+ * stoker.Batch: a loan of the loader. It ends by release(), by the end of a with block or
+ * when Python drops the object, but never before the last buffer into it; only then does
+ * it stop counting against borrow_max.
  */
 #include "binding.h"
 
@@ -101,7 +101,7 @@ batch_length(PyObject *object)
     return (Py_ssize_t)((struct stkpy_batch *)object)->batch.count;
 }
 
-/* ---- what is in it -------------------------------------------------------------------------- */
+/* ---- what is in it ----------------------------------------------------------------- */
 
 static PyObject *
 batch_samples(PyObject *object, void *unused)
@@ -160,7 +160,7 @@ batch_last_of_epoch(PyObject *object, void *unused)
     return PyBool_FromLong(((struct stkpy_batch *)object)->batch.last_of_epoch != 0);
 }
 
-/* ---- its samples one by one ----------------------------------------------------------------- */
+/* ---- its samples one by one -------------------------------------------------------- */
 
 struct items {
     PyObject_HEAD struct stkpy_batch *batch;
@@ -226,7 +226,7 @@ items_get(PyObject *object, Py_ssize_t at)
     return view;
 }
 
-/* ---- types ---------------------------------------------------------------------------------- */
+/* ---- types ------------------------------------------------------------------------- */
 
 #define AT(member) (Py_ssize_t) offsetof(struct stkpy_batch, batch.member)
 

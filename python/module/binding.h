@@ -2,13 +2,15 @@
 /*
  * What the files of the Python module share: its objects and how they hold one another.
  *
- * Array -> Batch -> Loader -> Dataset -> Engine: each keeps the next alive, so that Python may drop
- * them in any order. Nothing points back, so a cycle always runs through the attributes of a
- * subclass or through a container, which Python clears: the objects are traversed, never cleared.
+ * Array -> Batch -> Loader -> Dataset -> Engine: each keeps the next alive, so that
+ * Python may drop them in any order. Nothing points back, so a cycle always runs through
+ * the attributes of a subclass or through a container, which Python clears: the objects
+ * are traversed, never cleared.
  *
- * Closing waits for its turn: an engine closes when no data set or loader uses it any more, a
- * data set when no loader does, a loader when no buffer into it is exported. Everything here is
- * guarded by the interpreter's lock; an object that drops it in a call marks itself first.
+ * Closing waits for its turn: an engine closes when no data set or loader uses it any
+ * more, a data set when no loader does, a loader when no buffer into it is exported.
+ * Everything here is guarded by the interpreter's lock; an object that drops it in a call
+ * marks itself first.
  */
 #ifndef PYTHON_MODULE_BINDING_H
 #define PYTHON_MODULE_BINDING_H
@@ -127,8 +129,9 @@ unsigned long
 stkpy_forks(void);
 
 /*
- * 0, or -1 and ValueError where a handle is gone, RuntimeError where it is of another process:
- * threads do not survive a fork, so what needs them cannot be used. what: "the loader".
+ * 0, or -1 and ValueError where a handle is gone, RuntimeError where it is of another
+ * process: threads do not survive a fork, so what needs them cannot be used. what: "the
+ * loader".
  */
 int
 stkpy_check(const void *handle, bool is_closing, unsigned long forks, const char *what);
@@ -157,13 +160,15 @@ struct stkpy_option {
 };
 
 /*
- * Returns a new dictionary of all arguments by name: positional ones get theirs from names (ended
- * by NULL). NULL and TypeError where there are too many or one is given twice.
+ * Returns a new dictionary of all arguments by name: positional ones get theirs from
+ * names (ended by NULL). NULL and TypeError where there are too many or one is given
+ * twice.
  */
 PyObject *
 stkpy_arguments(PyObject *args, PyObject *kwargs, const char *const *names);
 
-/* Takes an argument out. Returns owned, or NULL: without an error where it is not there. */
+/* Takes an argument out. Returns owned, or NULL: without an error where it is not
+ * there. */
 PyObject *
 stkpy_arguments_pop(PyObject *arguments, const char *name);
 
@@ -172,8 +177,9 @@ PyObject *
 stkpy_arguments_need(PyObject *arguments, const char *name, PyTypeObject *type);
 
 /*
- * Takes the arguments that a table knows out of a dictionary into a struct. Strings are borrowed
- * from objects that are appended to the list keep. Returns how many, or -1 with an error set.
+ * Takes the arguments that a table knows out of a dictionary into a struct. Strings are
+ * borrowed from objects that are appended to the list keep. Returns how many, or -1 with
+ * an error set.
  */
 int
 stkpy_options_take(PyObject *arguments, const struct stkpy_option *options, void *into,
@@ -189,7 +195,8 @@ stkpy_u64(PyObject *object, const char *what, uint64_t *ret_value);
 
 /* ---- the objects' files ---- */
 
-/* An order's arguments without n and kind; its kind, where a loader is given it as "order". */
+/* An order's arguments without n and kind; its kind, where a loader is given it as
+ * "order". */
 extern const struct stkpy_option stkpy_order_options[];
 extern const struct stkpy_option stkpy_order_kind_options[];
 
@@ -199,7 +206,8 @@ stkpy_engine_put(struct stkpy_engine *self);
 void
 stkpy_dataset_put(struct stkpy_dataset *self);
 
-/* Adds a value under a name and drops the reference to it. Returns 0 or -1; value may be NULL. */
+/* Adds a value under a name and drops the reference to it. Returns 0 or -1; value may be
+ * NULL. */
 int
 stkpy_dict_set(PyObject *dict, const char *name, PyObject *value);
 
@@ -211,7 +219,8 @@ stkpy_loader_give_back(struct stkpy_loader *self, const stk_batch *batch);
 void
 stkpy_loader_put(struct stkpy_loader *self);
 
-/* How the samples of a data set look in the fixed layout: bytes, where nothing better is known. */
+/* How the samples of a data set look in the fixed layout: bytes, where nothing better is
+ * known. */
 void
 stkpy_layout_of(struct stkpy_layout *layout, const stk_dataset_info *info);
 
@@ -238,7 +247,8 @@ struct stkpy_array *
 stkpy_array_new(PyObject *owner, struct stkpy_batch *batch, const void *bytes, Py_ssize_t count,
                 const char *format, Py_ssize_t element_bytes);
 
-/* Marks an array as exported, so that its memory stays. Returns 0, or -1 with an error set. */
+/* Marks an array as exported, so that its memory stays. Returns 0, or -1 with an error
+ * set. */
 int
 stkpy_array_hold(struct stkpy_array *array);
 void

@@ -26,7 +26,7 @@ static const struct stkpy_option options[] = {
 
 static const char *const positional[] = {"engine", "path", "format", NULL};
 
-/* ---- life ----------------------------------------------------------------------------------- */
+/* ---- life -------------------------------------------------------------------------- */
 
 static int
 open_dataset(struct stkpy_dataset *self, const char *path, const stk_dataset_opts *opts)
@@ -152,7 +152,7 @@ dataset_traverse(PyObject *object, visitproc visit, void *arg)
     return 0;
 }
 
-/* ---- what it says --------------------------------------------------------------------------- */
+/* ---- what it says ------------------------------------------------------------------ */
 
 static int
 check(struct stkpy_dataset *self)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Arrays as DLPack tensors, of the version that the consumer can take: 1.0, which knows read-only
- * memory, or the one before it, which does not. A tensor is an export of its array as a buffer is,
- * and ends when the consumer calls its deleter: on any thread, with or without the interpreter.
+ * Arrays as DLPack tensors, of the version that the consumer can take: 1.0, which knows
+ * read-only memory, or the one before it, which does not. A tensor is an export of its
+ * array as a buffer is, and ends when the consumer calls its deleter: on any thread, with
+ * or without the interpreter.
  *
  * The structures are those of the DLPack specification, in its layout.
  */

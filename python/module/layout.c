@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From NumPy's type strings, which data sets have, to the formats of the buffer protocol. */
+/* From NumPy's type strings, which data sets have, to the formats of the buffer
+ * protocol. */
 #include "binding.h"
 
 static const struct {

@@ -2,14 +2,14 @@
 /*
  * stoker.Loader.
  *
- * next first looks with the interpreter's lock held: a batch that is there costs no hand-over of
- * the lock. Otherwise it drops the lock and waits in slices, and between two of them lets Python
- * look at its signals: no handler is replaced, no thread is added, and a slice costs one wake-up
- * and only while something waits.
+ * next first looks with the interpreter's lock held: a batch that is there costs no
+ * hand-over of the lock. Otherwise it drops the lock and waits in slices, and between two
+ * of them lets Python look at its signals: no handler is replaced, no thread is added,
+ * and a slice costs one wake-up and only while something waits.
  *
- * Invariant: one thread at a time is in a call of the library (is_busy). What must not wait for
- * it is put aside and done when it comes out or between two slices: batches that another thread
- * drops, and closing.
+ * Invariant: one thread at a time is in a call of the library (is_busy). What must not
+ * wait for it is put aside and done when it comes out or between two slices: batches that
+ * another thread drops, and closing.
  */
 #include "binding.h"
 
@@ -42,7 +42,7 @@ static const struct stkpy_option options[] = {
 
 static const char *const positional[] = {"engine", "dataset", "batch_size", "epochs", NULL};
 
-/* ---- opening -------------------------------------------------------------------------------- */
+/* ---- opening ----------------------------------------------------------------------- */
 
 /* The order: an Order, or its kind and arguments among the loader's own. */
 static int
@@ -158,7 +158,7 @@ loader_init(PyObject *object, PyObject *args, PyObject *kwargs)
     return rc;
 }
 
-/* ---- closing -------------------------------------------------------------------------------- */
+/* ---- closing ----------------------------------------------------------------------- */
 
 static void
 close_now(struct stkpy_loader *self)
@@ -230,7 +230,7 @@ loader_traverse(PyObject *object, visitproc visit, void *arg)
     return 0;
 }
 
-/* ---- calls ---------------------------------------------------------------------------------- */
+/* ---- calls ------------------------------------------------------------------------- */
 
 static int
 check(struct stkpy_loader *self)
@@ -280,9 +280,10 @@ stkpy_loader_give_back(struct stkpy_loader *self, const stk_batch *batch)
         (void)stk_loader_release(self->loader, &own); /* is out */
 }
 
-/* ---- batches -------------------------------------------------------------------------------- */
+/* ---- batches ----------------------------------------------------------------------- */
 
-/* The library's result, or -ETIMEDOUT with an exception that a signal's handler has raised. */
+/* The library's result, or -ETIMEDOUT with an exception that a signal's handler has
+ * raised. */
 static int
 wait_for_batch(struct stkpy_loader *self, stk_batch *batch)
 {
@@ -410,7 +411,7 @@ loader_enter(PyObject *object, PyObject *unused)
     return object;
 }
 
-/* ---- positions ------------------------------------------------------------------------------ */
+/* ---- positions --------------------------------------------------------------------- */
 
 static PyObject *
 result_of(int rc, const char *message)
@@ -483,7 +484,7 @@ loader_restore(PyObject *object, PyObject *state)
     return rc < 0 && rc != -EBUSY ? stkpy_raise(rc, &err) : result_of(rc, "");
 }
 
-/* ---- types ---------------------------------------------------------------------------------- */
+/* ---- types ------------------------------------------------------------------------- */
 
 static PyMethodDef methods[] = {
     {"epoch", loader_epoch, METH_NOARGS,

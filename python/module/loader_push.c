@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loader.push(): ids from any buffer of 64-bit integers, or from any iterable of integers. */
+/* Loader.push(): ids from any buffer of 64-bit integers, or from any iterable of
+ * integers. */
 #include "binding.h"
 
 #include <errno.h>

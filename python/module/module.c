@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stoker._core: the module and its types. Only the limited interface of Python 3.11 is used, so
- * that one build serves this and every later version.
+ * stoker._core: the module and its types. Only the limited interface of Python 3.11 is
+ * used, so that one build serves this and every later version.
  *
- * Types are kept in variables, not in the module's state: an object's slots then find them by
- * themselves. So the module is of one interpreter, and others refuse to import it.
+ * Types are kept in variables, not in the module's state: an object's slots then find
+ * them by themselves. So the module is of one interpreter, and others refuse to import
+ * it.
  */
 #include "binding.h"
 

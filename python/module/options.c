@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keyword arguments become fields of option structs by a table. Ranges are the library's to
- * check; here a value only has to fit its field.
+ * Keyword arguments become fields of option structs by a table. Ranges are the library's
+ * to check; here a value only has to fit its field.
  */
 #include "binding.h"
 
@@ -72,7 +72,7 @@ stkpy_arguments_end(PyObject *arguments, const char *callable)
     return -1;
 }
 
-/* ---- values --------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------ */
 
 int
 stkpy_u64(PyObject *object, const char *what, uint64_t *ret_value)

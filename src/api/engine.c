@@ -48,7 +48,7 @@ stk_engine_close(stk_engine *engine)
 const char *
 stk_engine_io_method(const stk_engine *engine)
 {
-    return sti_engine_method_name(engine->engine);
+    return engine ? sti_engine_method_name(engine->engine) : NULL;
 }
 
 int
@@ -111,13 +111,13 @@ stk_dataset_get_info(const stk_dataset *dataset, stk_dataset_info *info)
 const char *
 stk_dataset_class_name(const stk_dataset *dataset, uint32_t class_idx)
 {
-    return sti_dataset_class_name(dataset->dataset, class_idx);
+    return dataset ? sti_dataset_class_name(dataset->dataset, class_idx) : NULL;
 }
 
 const char *
 stk_dataset_field_name(const stk_dataset *dataset, uint32_t field_idx)
 {
-    if (field_idx >= sti_dataset_fields(dataset->dataset))
+    if (!dataset || field_idx >= sti_dataset_fields(dataset->dataset))
         return NULL;
     return sti_dataset_field_name(dataset->dataset, field_idx);
 }
@@ -125,7 +125,7 @@ stk_dataset_field_name(const stk_dataset *dataset, uint32_t field_idx)
 const char *
 stk_dataset_sample_name(const stk_dataset *dataset, uint64_t sample)
 {
-    if (sample >= sti_dataset_count(dataset->dataset))
+    if (!dataset || sample >= sti_dataset_count(dataset->dataset))
         return NULL;
     return sti_dataset_sample_name(dataset->dataset, sample);
 }

@@ -58,7 +58,7 @@ stk_loader_next(stk_loader *loader, stk_batch *batch)
 int
 stk_loader_next_timeout(stk_loader *loader, stk_batch *batch, uint64_t timeout_ns)
 {
-    return loader && batch ? sti_loader_next(loader->loader, batch, timeout_ns) : -EINVAL;
+    return loader ? sti_loader_next(loader->loader, batch, timeout_ns) : -EINVAL;
 }
 
 int

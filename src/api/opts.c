@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Option structs across versions. A struct only ever grows at its end and zero means the
- * default in every field, so an older caller's is completed with zeros, and a newer caller's is
- * taken as long as it leaves at zero what is unknown here. Values only; any thread.
+ * default in every field, so an older caller's is completed with zeros, and a newer
+ * caller's is taken as long as it leaves at zero what is unknown here. Values only; any
+ * thread.
  */
 #include "api/opts.h"
 

@@ -15,11 +15,11 @@ struct sti_opts_type {
 };
 
 /*
- * Copies a caller's option struct into dst (type->size bytes) and zero-fills what the caller's
- * version does not have; dst's own size becomes type->size. src: borrowed; begins with its
- * size_t size; NULL means every default.
- * Errors: -EINVAL size is below first_size or absurd (more than 64 KiB: not initialised),
- * -E2BIG src has something set that this version does not know.
+ * Copies a caller's option struct into dst (type->size bytes) and zero-fills what the
+ * caller's version does not have; dst's own size becomes type->size. src: borrowed;
+ * begins with its size_t size; NULL means every default. Errors: -EINVAL size is below
+ * first_size or absurd (more than 64 KiB: not initialised), -E2BIG src has something set
+ * that this version does not know.
  */
 int
 sti_opts_take(void *dst, const struct sti_opts_type *type, const void *src, stk_error *err);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Orders, exported: arguments are checked and memory is found here, the arithmetic is order/'s.
- * An order is constant once made and calls keep nothing between them, so any number of threads
- * may use one.
+ * Orders, exported: arguments are checked and memory is found here, the arithmetic is
+ * order/'s. An order is constant once made and calls keep nothing between them, so any
+ * number of threads may use one.
  */
 #include <stoker/plan.h>
 

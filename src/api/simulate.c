@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Simulations, exported: arguments are checked here, the rest is sim/'s. A scenario is a value
- * behind a handle; a simulation keeps nothing, so any number of threads may run them.
+ * Simulations, exported: arguments are checked here, the rest is sim/'s. A scenario is a
+ * value behind a handle; a simulation keeps nothing, so any number of threads may run
+ * them.
  */
 #include <stoker/simulate.h>
 

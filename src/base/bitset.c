@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The set. Invariant: bit b of level l + 1 is set exactly when word b of level l is not zero.
- * A search climbs until a level has a bit in the wanted direction, then follows the nearest
- * set bits down. No threads of its own.
+ * The set. Invariant: bit b of level l + 1 is set exactly when word b of level l is not
+ * zero. A search climbs until a level has a bit in the wanted direction, then follows the
+ * nearest set bits down. No threads of its own.
  */
 #include "base/bitset.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A set of small integers that finds its nearest member above or below a value in a few steps:
- * a tree of 64-bit words in which a bit of a level says that a word below is not empty (a van
- * Emde Boas layout with fan-out 64). 1.02 bits per possible member.
+ * A set of small integers that finds its nearest member above or below a value in a few
+ * steps: a tree of 64-bit words in which a bit of a level says that a word below is not
+ * empty (a van Emde Boas layout with fan-out 64). 1.02 bits per possible member.
  */
 #ifndef STI_BASE_BITSET_H
 #define STI_BASE_BITSET_H

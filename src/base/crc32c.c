@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CRC-32C. ISA-L picks the fastest code for the processor and leaves the two inversions to its
- * caller; here they are, so that a CRC can be continued. Pure; any thread.
+ * CRC-32C. ISA-L picks the fastest code for the processor and leaves the two inversions
+ * to its caller; here they are, so that a CRC can be continued. Pure; any thread.
  */
 #include "base/crc32c.h"
 

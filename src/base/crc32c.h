@@ -6,7 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The CRC of bytes, continued from crc (0 for a new one). "123456789" gives 0xe3069283. */
+/* The CRC of bytes, continued from crc (0 for a new one). "123456789" gives
+ * 0xe3069283. */
 uint32_t
 sti_crc32c(uint32_t crc, const void *bytes, size_t n_bytes);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Error values. A message is made where the failure is understood, into memory of the caller,
- * so nothing here allocates or keeps state; any thread may enter.
+ * Error values. A message is made where the failure is understood, into memory of the
+ * caller, so nothing here allocates or keeps state; any thread may enter.
  */
 #include "base/error.h"
 

@@ -9,7 +9,8 @@
 
 #define STI_PRINTF(fmt_idx, arg_idx) __attribute__((format(printf, fmt_idx, arg_idx)))
 
-/* Fills err (nullable) with code and a message. Returns code, so that a caller can return it. */
+/* Fills err (nullable) with code and a message. Returns code, so that a caller can return
+ * it. */
 int
 sti_error_set(stk_error *err, int code, const char *format, ...) STI_PRINTF(3, 4);
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The allocator. A block is a header word (its size, a multiple of 8, with two flags in the low
- * bits) and its payload. A free block also holds its two list links at the start of its payload
- * and its size again in its last word, where the next block finds it to merge. Free blocks hang
- * in lists by size class: the power of two, split linearly in 32.
+ * The allocator. A block is a header word (its size, a multiple of 8, with two flags in
+ * the low bits) and its payload. A free block also holds its two list links at the start
+ * of its payload and its size again in its last word, where the next block finds it to
+ * merge. Free blocks hang in lists by size class: the power of two, split linearly in 32.
  *
- * Invariants: no two neighbours are both free; a bit of a map is set exactly when its list is
- * not empty; the word after the last block is a sentinel header of size 0, in use.
+ * Invariants: no two neighbours are both free; a bit of a map is set exactly when its
+ * list is not empty; the word after the last block is a sentinel header of size 0, in
+ * use.
  */
 #include "base/heap.h"
 
@@ -186,7 +187,8 @@ find(const struct sti_heap *heap, uint64_t n_bytes)
     return heap->lists[class][__builtin_ctz(splits)];
 }
 
-/* What the rounding up of find() passes over: the list of the size itself may have a fit. */
+/* What the rounding up of find() passes over: the list of the size itself may have a
+ * fit. */
 static struct block *
 find_exact(const struct sti_heap *heap, uint64_t n_bytes)
 {
@@ -249,7 +251,8 @@ sti_heap_get(struct sti_heap *heap, uint64_t n_bytes, uint32_t align)
     mark_used(block, size_of(block));
     heap->used_bytes += size_of(block);
     if (align > 8 && (uintptr_t)payload_of(block) % align != 0) {
-        /* Give the front back as a block of its own, so it must be large enough for one. */
+        /* Give the front back as a block of its own, so it must be large enough for
+         * one. */
         uint64_t front = align - (uintptr_t)payload_of(block) % align;
 
         while (front < MIN_BLOCK_BYTES)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An allocator inside one given piece of memory, for blocks of any size, with good fit in
- * constant time: two-level segregated fit (Masmano, Ripoll, Crespo, Real, "TLSF: A New Dynamic
- * Memory Allocator for Real-Time Systems", ECRTS 2004). 8 bytes of overhead per block; blocks
- * are 8-byte aligned, or aligned to a power of two on demand; a block can be shortened in place.
+ * constant time: two-level segregated fit (Masmano, Ripoll, Crespo, Real, "TLSF: A New
+ * Dynamic Memory Allocator for Real-Time Systems", ECRTS 2004). 8 bytes of overhead per
+ * block; blocks are 8-byte aligned, or aligned to a power of two on demand; a block can
+ * be shortened in place.
  */
 #ifndef STI_BASE_HEAP_H
 #define STI_BASE_HEAP_H
@@ -12,8 +13,9 @@
 
 struct sti_heap;
 
-/* A heap over base (8-byte aligned, at least 64 bytes, borrowed until freed), all of it free.
- * The bookkeeping is allocated apart. Errors: -EINVAL, -ENOMEM. ret_heap: returns owned. */
+/* A heap over base (8-byte aligned, at least 64 bytes, borrowed until freed), all of it
+ * free. The bookkeeping is allocated apart. Errors: -EINVAL, -ENOMEM. ret_heap: returns
+ * owned. */
 int
 sti_heap_new(struct sti_heap **ret_heap, void *base, uint64_t n_bytes);
 
@@ -21,8 +23,8 @@ sti_heap_new(struct sti_heap **ret_heap, void *base, uint64_t n_bytes);
 void
 sti_heap_free(struct sti_heap *heap);
 
-/* A block of n_bytes aligned to align (a power of two, 8 .. 65536); NULL when none is large
- * enough. */
+/* A block of n_bytes aligned to align (a power of two, 8 .. 65536); NULL when none is
+ * large enough. */
 void *
 sti_heap_get(struct sti_heap *heap, uint64_t n_bytes, uint32_t align);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory. Invariant: every block handed out was counted, and every block that the failure hook
- * refuses was never taken. Any thread may enter; the counters are atomics without an order of
- * their own, since nothing is published through them.
+ * Memory. Invariant: every block handed out was counted, and every block that the failure
+ * hook refuses was never taken. Any thread may enter; the counters are atomics without an
+ * order of their own, since nothing is published through them.
  */
 #include "base/mem.h"
 
@@ -29,7 +29,8 @@ must_fail(void)
     uint64_t left = atomic_load_explicit(&fail_countdown, memory_order_relaxed);
 
     (void)atomic_fetch_add_explicit(&n_allocations, 1, memory_order_relaxed);
-    /* 0 is off; a sticky hook stays at 1. Exactly one of several threads gets the n-th. */
+    /* 0 is off; a sticky hook stays at 1. Exactly one of several threads gets the
+     * n-th. */
     while (left > 1 || (left == 1 && !atomic_load_explicit(&fail_sticky, memory_order_relaxed)))
         if (atomic_compare_exchange_weak_explicit(&fail_countdown, &left, left - 1,
                                                   memory_order_relaxed, memory_order_relaxed))
@@ -102,14 +103,16 @@ sti_arena_open(struct sti_arena *arena, uint64_t n_bytes, int touch)
     n_bytes = (n_bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
     if (n_bytes == 0)
         n_bytes = HUGE_BYTES;
-    /* One huge page more than needed, so that an aligned part of the right length is inside. */
+    /* One huge page more than needed, so that an aligned part of the right length is
+     * inside. */
     uint64_t mapped = n_bytes + HUGE_BYTES;
     char *map = mmap(NULL, mapped, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED)
         return -ENOMEM;
     uint64_t skip = (HUGE_BYTES - (uintptr_t)map % HUGE_BYTES) % HUGE_BYTES;
-    /* Should the kernel not want to cut here, some address space stays taken, no memory. */
+    /* Should the kernel not want to cut here, some address space stays taken, no
+     * memory. */
     if (skip)
         (void)munmap(map, skip);
     (void)munmap(map + skip + n_bytes, mapped - skip - n_bytes);
@@ -137,9 +140,9 @@ sti_arena_touch(const struct sti_arena *arena, uint64_t from, uint64_t to)
     from = from / MIN_PAGE_BYTES * MIN_PAGE_BYTES;
     if (to > from && madvise(arena->base + from, to - from, MADV_POPULATE_WRITE) == 0)
         return;
-    /* Kernels before 5.14. A page never written reads as 0, and writing 0 over 0 faults it
-     * in; a byte that another thread writes at the same time is never lost. (An atomic add of
-     * nothing would do, but clang makes a load or nothing at all of it.) */
+    /* Kernels before 5.14. A page never written reads as 0, and writing 0 over 0 faults
+     * it in; a byte that another thread writes at the same time is never lost. (An atomic
+     * add of nothing would do, but clang makes a load or nothing at all of it.) */
     for (uint64_t at = from; at < to; at += MIN_PAGE_BYTES) {
         char zero = 0;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one door to memory. Every allocation of the library goes through it, so that a test can
- * fail the n-th one and statistics can show that the steady state makes none.
+ * The one door to memory. Every allocation of the library goes through it, so that a test
+ * can fail the n-th one and statistics can show that the steady state makes none.
  */
 #ifndef STI_BASE_MEM_H
 #define STI_BASE_MEM_H
@@ -9,11 +9,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Zeroed memory for n objects of a size; NULL when there is none or n * bytes overflows. */
+/* Zeroed memory for n objects of a size; NULL when there is none or n * bytes
+ * overflows. */
 void *
 sti_mem_new(size_t n, size_t bytes);
 
-/* Memory aligned to a power of two of at least 8; not zeroed. Freed with sti_mem_free(). */
+/* Memory aligned to a power of two of at least 8; not zeroed. Freed with
+ * sti_mem_free(). */
 void *
 sti_mem_new_aligned(size_t bytes, size_t align);
 
@@ -33,14 +35,14 @@ sti_mem_free(void *block);
 uint64_t
 sti_mem_count(void);
 
-/* Test hook: fails the n-th allocation from now on (1 is the next) and each one after it when
- * sticky is set; 0 switches it off. */
+/* Test hook: fails the n-th allocation from now on (1 is the next) and each one after it
+ * when sticky is set; 0 switches it off. */
 void
 sti_mem_fail_at(uint64_t n, int sticky);
 
 /*
- * An arena: a large mapping, 2 MiB aligned, with huge pages advised (measured: up to 3 x on
- * direct reads). Arenas are what ring and comm may register.
+ * An arena: a large mapping, 2 MiB aligned, with huge pages advised (measured: up to 3 x
+ * on direct reads). Arenas are what ring and comm may register.
  */
 struct sti_arena {
     char *base;

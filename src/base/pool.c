@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pool. One mutex covers all lanes; jobs are short lists in their submitters' memory, so
- * submitting allocates nothing. Invariant: a queued job is in exactly one lane, and a sleeping
- * thread of a group means that the group's lanes were empty when it looked under the lock.
+ * The pool. One mutex covers all lanes; jobs are short lists in their submitters' memory,
+ * so submitting allocates nothing. Invariant: a queued job is in exactly one lane, and a
+ * sleeping thread of a group means that the group's lanes were empty when it looked under
+ * the lock.
  *
- * A job may submit others, to any lane, also while the pool closes: so no thread leaves before
- * the last job of all lanes has ended, even if its own lanes are empty.
+ * A job may submit others, to any lane, also while the pool closes: so no thread leaves
+ * before the last job of all lanes has ended, even if its own lanes are empty.
  *
- * Threads that enter: any (submit), the pool's own (serve). Lock order: the pool's mutex is
- * taken last (STI_RANK_POOL) and never held while a job runs.
+ * Threads that enter: any (submit), the pool's own (serve). Lock order: the pool's mutex
+ * is taken last (STI_RANK_POOL) and never held while a job runs.
  */
 #include "base/pool.h"
 
@@ -51,11 +52,13 @@ struct sti_pool {
     pthread_t threads[];
 };
 
-/* Takes the next job that threads of a group may run off its lane; NULL: there is none. */
+/* Takes the next job that threads of a group may run off its lane; NULL: there is
+ * none. */
 static struct sti_job *
 take_locked(struct sti_pool *pool, const struct group *group) STI_REQUIRES(&pool->lock)
 {
-    /* Most urgent first; the I/O lane comes after the urgent one where CPU threads serve it. */
+    /* Most urgent first; the I/O lane comes after the urgent one where CPU threads serve
+     * it. */
     static const enum sti_lane by_urgency[STI_LANES] = {STI_LANE_URGENT, STI_LANE_IO,
                                                         STI_LANE_NORMAL, STI_LANE_BACKGROUND};
 
@@ -102,8 +105,8 @@ serve(struct sti_pool *pool, struct group *group)
             break;
         group->n_idle++;
         sti_cond_wait(&group->work, &pool->lock);
-        /* A signal took one off n_idle; a spurious wake may leave it one too high, which costs
-         * a signal to nobody and never a job that is not served. */
+        /* A signal took one off n_idle; a spurious wake may leave it one too high, which
+         * costs a signal to nobody and never a job that is not served. */
     }
     sti_mutex_unlock(&pool->lock);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bounded pool of threads on which everything that blocks or computes runs, so that the
- * loop never does. Jobs wait in lanes; a free thread takes the job at the head of the most
- * urgent lane that it serves. I/O threads serve the I/O lane alone, CPU threads all others: a
- * slow disk cannot hold up decoding.
+ * The bounded pool of threads on which everything that blocks or computes runs, so that
+ * the loop never does. Jobs wait in lanes; a free thread takes the job at the head of the
+ * most urgent lane that it serves. I/O threads serve the I/O lane alone, CPU threads all
+ * others: a slow disk cannot hold up decoding.
  */
 #ifndef STI_BASE_POOL_H
 #define STI_BASE_POOL_H
@@ -18,8 +18,8 @@ enum sti_lane {
     STI_LANES
 };
 
-/* A job, in memory of its submitter, who must keep it until fn has begun. Owned by the pool
- * from submit until then; fn may submit it again or free it. */
+/* A job, in memory of its submitter, who must keep it until fn has begun. Owned by the
+ * pool from submit until then; fn may submit it again or free it. */
 struct sti_job {
     void (*fn)(struct sti_job *job);
     struct sti_job *next; /* the pool's; a chain for sti_pool_submit() */
@@ -28,19 +28,20 @@ struct sti_job {
 struct sti_pool;
 
 /*
- * Starts a pool. cpu_threads 1 .. 256; io_threads 0 .. 256 (0: jobs of the I/O lane are served
- * by the CPU threads, after the urgent lane). Errors: -ENOMEM, -EAGAIN.
+ * Starts a pool. cpu_threads 1 .. 256; io_threads 0 .. 256 (0: jobs of the I/O lane are
+ * served by the CPU threads, after the urgent lane). Errors: -ENOMEM, -EAGAIN.
  */
 int
 sti_pool_open(struct sti_pool **ret_pool, uint32_t cpu_threads, uint32_t io_threads);
 
-/* Runs what is queued and what those jobs submit, then stops the threads. Nobody else may submit
- * any more. NULL is allowed. */
+/* Runs what is queued and what those jobs submit, then stops the threads. Nobody else may
+ * submit any more. NULL is allowed. */
 void
 sti_pool_close(struct sti_pool *pool);
 
-/* Queues a chain of n jobs linked by next (the last one's is ignored), in order; one lock and at
- * most n wakes for all. Any thread, also a job. Never fails: the memory is the caller's. */
+/* Queues a chain of n jobs linked by next (the last one's is ignored), in order; one lock
+ * and at most n wakes for all. Any thread, also a job. Never fails: the memory is the
+ * caller's. */
 void
 sti_pool_submit(struct sti_pool *pool, enum sti_lane lane, struct sti_job *first, uint32_t n);
 

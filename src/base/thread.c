@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads. The rank check keeps the ranks that a thread holds as bits of one word: the lowest
- * rank that may still be taken is above the highest bit set. What pthread reports here are bugs
- * (deadlock, not owned), so they are asserted, not returned.
+ * Threads. The rank check keeps the ranks that a thread holds as bits of one word: the
+ * lowest rank that may still be taken is above the highest bit set. What pthread reports
+ * here are bugs (deadlock, not owned), so they are asserted, not returned.
  */
 #include "base/thread.h"
 

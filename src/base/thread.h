@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads, mutexes and conditions. A mutex has a rank; a thread takes mutexes in rising rank
- * only and never two of one rank, which debug builds assert. Every thread started here blocks
- * all signals, so that a program's handlers run on its own threads.
+ * Threads, mutexes and conditions. A mutex has a rank; a thread takes mutexes in rising
+ * rank only and never two of one rank, which debug builds assert. Every thread started
+ * here blocks all signals, so that a program's handlers run on its own threads.
  */
 #ifndef STI_BASE_THREAD_H
 #define STI_BASE_THREAD_H
@@ -30,7 +30,8 @@
 #define STI_GUARDED_BY(lock)
 #endif
 
-/* Lock order of the library: a thread that holds one may take only those below it here. */
+/* Lock order of the library: a thread that holds one may take only those below it
+ * here. */
 enum sti_lock_rank {
     STI_RANK_ENGINE = 1,
     STI_RANK_LOADER,

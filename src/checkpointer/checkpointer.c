@@ -23,6 +23,8 @@
 #define TRIAL_BLOCK_BYTES 65536u
 
 /* ---- opening
+ *
+ *
  * -------------------------------------------------------------------------------------- */
 
 /* Names of different sessions must differ. Where the kernel has no random bytes yet, time
@@ -160,6 +162,8 @@ sti_checkpointer_close(struct sti_checkpointer *checkpointer)
 }
 
 /* ---- saving
+ *
+ *
  * ---------------------------------------------------------------------------------------- */
 
 /* The lists that the saver takes, blobs behind the tensors. */
@@ -345,8 +349,7 @@ sti_checkpointer_status(struct sti_checkpointer *checkpointer, stk_ckpt_status *
                                 .unfinished = from.unfinished};
 }
 
-/* ---- looking at the directory
- * ------------------------------------------------------------------------ */
+/* ---- looking at the directory ------------------------------------------------------ */
 
 static int
 begin_scan(struct sti_checkpointer *checkpointer, struct sti_scan *scan, stk_error *err)

@@ -16,6 +16,8 @@
 #define READ_SLOT_BYTES (8u << 20)
 
 /* ---- opening
+ *
+ *
  * -------------------------------------------------------------------------------------- */
 
 static struct sti_reader_opts
@@ -76,8 +78,7 @@ sti_view_close(struct sti_view *view)
     sti_reader_close(view->reader);
 }
 
-/* ---- what is in it
- * ----------------------------------------------------------------------------------- */
+/* ---- what is in it ----------------------------------------------------------------- */
 
 static bool
 is_blob_name(const char *name)
@@ -108,6 +109,8 @@ sti_view_count(const struct sti_view *view, bool is_blob)
 }
 
 /* ---- reading
+ *
+ *
  * ------------------------------------------------------------------------------------------ */
 
 static int

@@ -37,8 +37,7 @@ sti_layout_find(const struct sti_layout *layout, const char *name)
     return NULL;
 }
 
-/* ---- taking what was given
- * --------------------------------------------------------------- */
+/* ---- taking what was given --------------------------------------------------------- */
 
 static int
 check_input(const struct sti_layout_input *input, uint32_t idx, stk_error *err)
@@ -157,8 +156,7 @@ take_inputs(struct sti_layout *layout, const struct sti_layout_input *inputs, ui
     return rc;
 }
 
-/* ---- order and names
- * --------------------------------------------------------------------- */
+/* ---- order and names --------------------------------------------------------------- */
 
 /* STI_LAYOUT_SHARED first. */
 static uint32_t
@@ -207,8 +205,7 @@ check_names(const struct sti_layout *layout, stk_error *err)
     return rc;
 }
 
-/* ---- the header
- * -------------------------------------------------------------------------- */
+/* ---- the header -------------------------------------------------------------------- */
 
 static void
 write_pairs(struct sti_text *text, const struct sti_layout *layout)

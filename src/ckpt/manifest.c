@@ -24,8 +24,7 @@
 #define CRC_DIGITS 8u
 #define COVERED_AT (PREFIX_BYTES + CRC_DIGITS)
 
-/* ---- encoding
- * ---------------------------------------------------------------------------- */
+/* ---- encoding ---------------------------------------------------------------------- */
 
 static void
 append_crc(struct sti_text *text, uint32_t crc)
@@ -99,8 +98,7 @@ sti_manifest_encode(const struct sti_manifest *manifest, struct sti_text *text)
                sti_crc32c(0, text->bytes + start + COVERED_AT, text->n_bytes - start - COVERED_AT));
 }
 
-/* ---- decoding
- * ---------------------------------------------------------------------------- */
+/* ---- decoding ---------------------------------------------------------------------- */
 
 static int
 corrupt(stk_error *err, const char *what)

@@ -71,8 +71,7 @@ compare(const void *left, const void *right)
     return a->n_bytes < b->n_bytes ? -1 : a->n_bytes > b->n_bytes;
 }
 
-/* ---- checking and copying: a pool thread
- * --------------------------------------------------------- */
+/* ---- checking and copying: a pool thread ------------------------------------------- */
 
 /* Copies what is wanted of [from, to) of the part's file, which is at bytes. */
 static void
@@ -122,8 +121,7 @@ check(struct sti_aio_op *op)
     }
 }
 
-/* ---- the reading thread
- * --------------------------------------------------------------------------- */
+/* ---- the reading thread ------------------------------------------------------------ */
 
 static void
 fail(struct run *run, const struct slot *slot, int rc, uint64_t offset, const char *what)

@@ -134,8 +134,7 @@ sti_reader_manifest(const struct sti_reader *reader)
     return &reader->manifest;
 }
 
-/* ---- plain files
- * --------------------------------------------------------------------------------- */
+/* ---- plain files ------------------------------------------------------------------- */
 
 static int
 read_file(struct sti_reader *reader, uint64_t offset, void *bytes, uint32_t n_bytes)
@@ -253,8 +252,7 @@ sti_reader_open_file(struct sti_reader **ret_reader, const char *path,
     return 0;
 }
 
-/* ---- what is wanted
- * -------------------------------------------------------------------------------- */
+/* ---- what is wanted ---------------------------------------------------------------- */
 
 static int
 add_segment(struct sti_segments *segments, const struct sti_segment *segment)

@@ -36,8 +36,7 @@ sti_retain_fini(struct sti_retain *retain)
     retain->statx = NULL;
 }
 
-/* ---- finding victims
- * -------------------------------------------------------------------------- */
+/* ---- finding victims --------------------------------------------------------------- */
 
 static int
 note_entry(void *context, const char *name, unsigned char d_type)
@@ -97,8 +96,7 @@ choose_victims(struct sti_retain *retain)
     retain->n_found = n;
 }
 
-/* ---- preparing operations
- * ---------------------------------------------------------------------- */
+/* ---- preparing operations ---------------------------------------------------------- */
 
 static bool
 prepare_read(struct sti_retain *retain, struct sti_aio_op *op)
@@ -199,8 +197,7 @@ prepare(struct sti_retain *retain, struct sti_aio_op *op)
     return false;
 }
 
-/* ---- going on
- * ------------------------------------------------------------------------------------ */
+/* ---- going on ---------------------------------------------------------------------- */
 
 static void
 begin_victim(struct sti_retain *retain)

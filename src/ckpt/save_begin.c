@@ -16,8 +16,7 @@
 
 #define COPY_ALIGN 64u
 
-/* ---- what is copied and what is captured later
- * ------------------------------------------- */
+/* ---- what is copied and what is captured later ------------------------------------- */
 
 static bool
 is_own(const struct sti_save *save, const struct sti_layout_tensor *tensor)
@@ -102,8 +101,7 @@ count_uncaptured(struct sti_save *save, const struct sti_saver_request *request,
     return 0;
 }
 
-/* ---- who writes what
- * ---------------------------------------------------------------------- */
+/* ---- who writes what --------------------------------------------------------------- */
 
 /* Scratch of the partition. */
 struct division {
@@ -236,8 +234,7 @@ divide_and_make_stripes(struct sti_save *save, stk_error *err)
     return rc < 0 ? sti_error_set(err, rc, "no memory for the parts") : 0;
 }
 
-/* ---- the save
- * ------------------------------------------------------------------------------ */
+/* ---- the save ---------------------------------------------------------------------- */
 
 static void
 make_names(struct sti_save *save)

@@ -72,8 +72,7 @@ sti_save_fail(struct sti_save *save, const struct sti_stripe *stripe, const char
                                  sti_error_text(rc));
 }
 
-/* ---- starting operations
- * --------------------------------------------------------------------- */
+/* ---- starting operations ----------------------------------------------------------- */
 
 static void
 on_done(struct sti_aio_op *op)
@@ -121,8 +120,7 @@ start_on_paths(struct sti_save *save, struct sti_aio_op op)
     }
 }
 
-/* ---- parts
- * ------------------------------------------------------------------------------------ */
+/* ---- parts ------------------------------------------------------------------------- */
 
 static void
 make_dirs(struct sti_save *save)
@@ -252,8 +250,7 @@ sync_roots(struct sti_save *save)
     start_on_paths(save, (struct sti_aio_op){.kind = STI_AIO_SYNC_DIR, .path = "."});
 }
 
-/* ---- the vote
- * --------------------------------------------------------------------------------- */
+/* ---- the vote ---------------------------------------------------------------------- */
 
 static struct sti_vote *
 vote_of(const struct sti_save *save)
@@ -321,8 +318,7 @@ is_tallied(struct sti_save *save)
     return true;
 }
 
-/* ---- the manifest
- * ------------------------------------------------------------------------------- */
+/* ---- the manifest ------------------------------------------------------------------ */
 
 /* On a pool thread: all ballots are in, and their parts stay until the verdict. */
 static void
@@ -484,8 +480,7 @@ sync_directory(struct sti_save *save)
                                             .path = "."});
 }
 
-/* ---- the verdict
- * ----------------------------------------------------------------------------- */
+/* ---- the verdict ------------------------------------------------------------------- */
 
 static void
 decide(struct sti_save *save)
@@ -544,8 +539,7 @@ static const struct stage stages[] = {
 };
 #define N_STAGES (sizeof(stages) / sizeof(stages[0]))
 
-/* ---- undoing
- * ----------------------------------------------------------------------------------- */
+/* ---- undoing ----------------------------------------------------------------------- */
 
 /* Results are not looked at: what cannot be removed lies under a name that is never used
  * again, and "prune --orphans" finds it. */
@@ -620,8 +614,7 @@ current_stage(const struct sti_save *save)
     return save->is_undoing ? &undo_stages[save->stage] : &stages[save->stage];
 }
 
-/* ---- going on
- * ------------------------------------------------------------------------------------ */
+/* ---- going on ---------------------------------------------------------------------- */
 
 static void
 begin_undoing(struct sti_save *save)

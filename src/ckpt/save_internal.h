@@ -128,8 +128,7 @@ struct sti_saver {
     uint64_t wake_ns; /* when the budget wants to be asked again; UINT64_MAX */
 };
 
-/* ---- save_begin.c
- * ------------------------------------------------------------------------- */
+/* ---- save_begin.c ------------------------------------------------------------------ */
 
 /* Makes a save of a request, with copies of what is not stable. Program's thread. */
 int
@@ -138,15 +137,13 @@ sti_save_new(struct sti_save **ret_save, struct sti_saver *saver,
 void
 sti_save_free(struct sti_save *save);
 
-/* ---- save_fill.c
- * -------------------------------------------------------------------------- */
+/* ---- save_fill.c ------------------------------------------------------------------- */
 
 /* Copies and sums the slot's bytes; a pool thread. */
 void
 sti_slot_fill(struct sti_slot *slot);
 
-/* ---- save_write.c
- * ------------------------------------------------------------------------- */
+/* ---- save_write.c ------------------------------------------------------------------ */
 
 /* Gives free slots to stripes and full ones to the devices. Loop. */
 void
@@ -156,8 +153,7 @@ sti_save_pump(struct sti_save *save);
 void
 sti_saver_take_filled(struct sti_saver *saver);
 
-/* ---- save_commit.c
- * ------------------------------------------------------------------------ */
+/* ---- save_commit.c ----------------------------------------------------------------- */
 
 /* Goes on with a save as far as it can; true when it is over. Loop. */
 bool
@@ -167,8 +163,7 @@ sti_save_advance(struct sti_save *save);
 void
 sti_save_fail(struct sti_save *save, const struct sti_stripe *stripe, const char *what, int rc);
 
-/* ---- saver.c
- * ------------------------------------------------------------------------------ */
+/* ---- saver.c ----------------------------------------------------------------------- */
 
 /* The save is durable, or has failed: tells the program. Loop. */
 void

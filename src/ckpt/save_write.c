@@ -18,8 +18,7 @@
 /* Buffered roots: how much may be dirty before the kernel is told to write. */
 #define BEHIND_BYTES (UINT64_C(32) << 20)
 
-/* ---- filling
- * --------------------------------------------------------------------------------- */
+/* ---- filling ----------------------------------------------------------------------- */
 
 static bool
 wants_slot(const struct sti_stripe *stripe)
@@ -93,8 +92,7 @@ sti_saver_take_filled(struct sti_saver *saver)
     }
 }
 
-/* ---- writing
- * --------------------------------------------------------------------------------- */
+/* ---- writing ----------------------------------------------------------------------- */
 
 static void
 free_slot(struct sti_slot *slot)

@@ -18,8 +18,7 @@
 #include "base/error.h"
 #include "ckpt/save_internal.h"
 
-/* ---- the loop's side
- * ------------------------------------------------------------------------- */
+/* ---- the loop's side --------------------------------------------------------------- */
 
 void
 sti_saver_latch(struct sti_saver *saver, const stk_error *error)
@@ -147,8 +146,7 @@ sti_saver_step(void *context)
     return saver->wake_ns > now_ns ? saver->wake_ns - now_ns : 0;
 }
 
-/* ---- the program's side
- * ----------------------------------------------------------------------- */
+/* ---- the program's side ------------------------------------------------------------ */
 
 /* Gives the program the failure that it has not been told of; 0: there is none. */
 static int
@@ -314,6 +312,8 @@ sti_saver_get_status(struct sti_saver *saver, struct sti_saver_status *ret_statu
 }
 
 /* ---- life
+ *
+ *
  * --------------------------------------------------------------------------------------- */
 
 /* Nobody else knows the saver yet. */

@@ -80,8 +80,7 @@ sti_scan_steps(const struct sti_scan *scan, uint64_t **ret_steps, uint32_t *ret_
     return 0;
 }
 
-/* ---- manifests
- * --------------------------------------------------------------------------------- */
+/* ---- manifests --------------------------------------------------------------------- */
 
 static int
 read_bytes(const struct sti_scan *scan, const char *name, char **ret_bytes, uint64_t *ret_n_bytes)
@@ -152,6 +151,8 @@ sti_scan_manifest(const struct sti_scan *scan, uint64_t step, struct sti_manifes
 }
 
 /* ---- parts
+ *
+ *
  * --------------------------------------------------------------------------------------- */
 
 int

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The engine. What it owns is made at open and not changed until close, but for the free part
- * of the tiers, which loaders take and return under the lock (STI_RANK_ENGINE), and for what a
- * job on the pool finds out about them. Invariant: the parts taken never exceed the tier.
+ * The engine. What it owns is made at open and not changed until close, but for the free
+ * part of the tiers, which loaders take and return under the lock (STI_RANK_ENGINE), and
+ * for what a job on the pool finds out about them. Invariant: the parts taken never
+ * exceed the tier.
  */
 #include "engine/engine.h"
 
@@ -65,8 +66,8 @@ struct sti_engine {
     struct sti_cost_point ssd_costs[STI_SSDS_MAX] STI_GUARDED_BY(&lock);
 };
 
-/* On the pool: what the tiers are like. A directory that cannot be measured stays unknown; the
- * loader that uses it says why. */
+/* On the pool: what the tiers are like. A directory that cannot be measured stays
+ * unknown; the loader that uses it says why. */
 static void
 probe(struct sti_job *job)
 {
@@ -185,8 +186,8 @@ open_loop(struct sti_engine *engine, const stk_engine_opts *opts, stk_error *err
 static int
 open_parts(struct sti_engine *engine, const stk_engine_opts *opts, stk_error *err)
 {
-    /* Threads for blocking calls cost nothing while they sleep, so they are there whatever
-     * method "auto" turns out to be. */
+    /* Threads for blocking calls cost nothing while they sleep, so they are there
+     * whatever method "auto" turns out to be. */
     uint32_t io_threads = opts->io_threads ? opts->io_threads : DEFAULT_IO_THREADS;
     uint32_t workers = opts->workers ? opts->workers : processors();
 
@@ -258,7 +259,8 @@ sti_engine_close(struct sti_engine *engine)
     sti_mutex_lock(&engine->lock);
     assert(engine->ram_taken_bytes == 0 && "loaders are closed before their engine");
     sti_mutex_unlock(&engine->lock);
-    /* The pool first: its last jobs may still wake the loop, which has nothing under way. */
+    /* The pool first: its last jobs may still wake the loop, which has nothing under
+     * way. */
     sti_pool_close(engine->pool);
     sti_loop_close(engine->loop);
     sti_cond_fini(&engine->probed);
@@ -393,7 +395,8 @@ sti_engine_take_ssds(struct sti_engine *engine, uint64_t want_bytes, uint64_t le
     uint64_t room_bytes = 0;
 
     sti_mutex_lock(&engine->lock);
-    /* Several are divided by their speeds, so these have to be known; if not soon, by halves. */
+    /* Several are divided by their speeds, so these have to be known; if not soon, by
+     * halves. */
     uint64_t deadline_ns = sti_clock_ns() + PROBE_WAIT_NS;
     while (n > 1 && !engine->is_probed &&
            sti_cond_wait_until(&engine->probed, &engine->lock, deadline_ns) == 0)

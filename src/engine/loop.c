@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The loop. Other threads reach it through calls: a function that runs on the loop's thread
- * while its caller waits, one at a time in a short list under the lock. Attaching, detaching and
- * stopping are calls, so the list of tasks is the loop's alone.
+ * The loop. Other threads reach it through calls: a function that runs on the loop's
+ * thread while its caller waits, one at a time in a short list under the lock. Attaching,
+ * detaching and stopping are calls, so the list of tasks is the loop's alone.
  *
  * Threads: the loop's own; any other in the calls above. Lock order: the loop's mutex
  * (STI_RANK_ENGINE) is not held while a step or a call runs.

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memory limit. /proc/self/cgroup names this process's group per hierarchy; the limit is
- * the smallest on the way from that group up to the root. Inside a container the path may lie
- * outside of what is mounted; then the mounted root's own limit counts, which is the
- * container's.
+ * The memory limit. /proc/self/cgroup names this process's group per hierarchy; the limit
+ * is the smallest on the way from that group up to the root. Inside a container the path
+ * may lie outside of what is mounted; then the mounted root's own limit counts, which is
+ * the container's.
  */
 #include "engine/memory_limit.h"
 

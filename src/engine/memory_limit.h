@@ -5,8 +5,9 @@
 
 #include <stdint.h>
 
-/* The smaller of the machine's memory and the limit of this process's control group (version 1
- * or 2, all levels above included). Blocks for a few reads of /proc and /sys. */
+/* The smaller of the machine's memory and the limit of this process's control group
+ * (version 1 or 2, all levels above included). Blocks for a few reads of /proc and
+ * /sys. */
 uint64_t
 sti_memory_limit_bytes(void);
 

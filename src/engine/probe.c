@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Probes. In a directory the file is made without a name (or loses it at once), so nothing is
- * left behind whatever happens. Reads go to random blocks; each point has a time after which no
- * more are started. Everything belongs to the calling thread.
+ * Probes. In a directory the file is made without a name (or loses it at once), so
+ * nothing is left behind whatever happens. Reads go to random blocks; each point has a
+ * time after which no more are started. Everything belongs to the calling thread.
  */
 #include "engine/probe.h"
 
@@ -28,7 +28,7 @@
 static const uint32_t blocks[] = {4096, 65536, CHUNK_BYTES};
 static const uint32_t depths[] = {1, 4, 16, DEPTH_MAX};
 
-/* ---- the file ----------------------------------------------------------------------------- */
+/* ---- the file ---------------------------------------------------------------------- */
 
 static int32_t
 execute(struct sti_aio_op op)
@@ -93,7 +93,7 @@ fill(int fd, char *chunk, uint64_t n_bytes, uint64_t until_ns, uint64_t *ret_byt
     return 0;
 }
 
-/* ---- points ------------------------------------------------------------------------------- */
+/* ---- points ------------------------------------------------------------------------ */
 
 struct point {
     struct sti_aio *aio;
@@ -265,7 +265,7 @@ out:
     return rc;
 }
 
-/* ---- short ones --------------------------------------------------------------------------- */
+/* ---- short ones -------------------------------------------------------------------- */
 
 static int
 read_back(int fd, char *chunk, uint64_t n_bytes, struct sti_cost_point *ret_point)

@@ -14,9 +14,9 @@ sti_probe(struct sti_aio *aio, const char *path, const stk_probe_opts *opts,
           stk_probe_point *points, stk_error *err);
 
 /*
- * A short look at a directory, blocking: n_bytes (1M .. 64M) are written and read back, as many
- * of them as go within about 200 ms. ret_point is at depth 1. Errors: what the file system gives;
- * -ENOMEM.
+ * A short look at a directory, blocking: n_bytes (1M .. 64M) are written and read back,
+ * as many of them as go within about 200 ms. ret_point is at depth 1. Errors: what the
+ * file system gives; -ENOMEM.
  */
 int
 sti_probe_briefly(const char *path, uint64_t n_bytes, struct sti_cost_point *ret_point);

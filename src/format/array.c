@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Array files: what both kinds have in common, and IDX. An IDX file begins with two zero bytes,
- * one byte for the type, one for the number of dimensions, then each dimension as a big-endian
- * 32-bit number; the elements follow, big-endian, the last dimension running fastest (LeCun,
- * Cortes, Burges: the MNIST database). Invariant: the element count and every offset have been
- * checked against overflow when they leave this file. Pure; any thread.
+ * Array files: what both kinds have in common, and IDX. An IDX file begins with two zero
+ * bytes, one byte for the type, one for the number of dimensions, then each dimension as
+ * a big-endian 32-bit number; the elements follow, big-endian, the last dimension running
+ * fastest (LeCun, Cortes, Burges: the MNIST database). Invariant: the element count and
+ * every offset have been checked against overflow when they leave this file. Pure; any
+ * thread.
  */
 #include "format/array.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files that hold one array: .npy (versions 1 to 3) and IDX. Their heads are parsed from bytes;
- * what comes out is where the elements lie and what they are. Pure; any thread.
+ * Files that hold one array: .npy (versions 1 to 3) and IDX. Their heads are parsed from
+ * bytes; what comes out is where the elements lie and what they are. Pure; any thread.
  */
 #ifndef STI_FORMAT_ARRAY_H
 #define STI_FORMAT_ARRAY_H
@@ -41,8 +41,9 @@ enum sti_array_file
 sti_array_recognise(const void *head, size_t n_bytes);
 
 /*
- * Parses a head. head: the file's first n_bytes (STI_ARRAY_HEAD_MAX, or all of it). path: for
- * err. Errors: -EINVAL, in words (damaged, Fortran order, objects, too many dimensions).
+ * Parses a head. head: the file's first n_bytes (STI_ARRAY_HEAD_MAX, or all of it). path:
+ * for err. Errors: -EINVAL, in words (damaged, Fortran order, objects, too many
+ * dimensions).
  */
 int
 sti_array_parse_npy(struct sti_array *ret_array, const void *head, size_t n_bytes, const char *path,
@@ -51,8 +52,8 @@ int
 sti_array_parse_idx(struct sti_array *ret_array, const void *head, size_t n_bytes, const char *path,
                     stk_error *err);
 
-/* An element that is an integer, from its bytes. Errors: -EINVAL no integer type, -ERANGE more
- * than INT64_MAX. */
+/* An element that is an integer, from its bytes. Errors: -EINVAL no integer type, -ERANGE
+ * more than INT64_MAX. */
 int
 sti_array_get_integer(const struct sti_array *array, const unsigned char *element,
                       int64_t *ret_value);

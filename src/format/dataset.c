@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an open data set says. Invariant: nothing is written after open, so any number of threads
- * read without a lock; a getter touches one entry of the index and, for a path, one name. A view
- * has no entries: its samples are followed to the data set that has them.
+ * What an open data set says. Invariant: nothing is written after open, so any number of
+ * threads read without a lock; a getter touches one entry of the index and, for a path,
+ * one name. A view has no entries: its samples are followed to the data set that has
+ * them.
  */
 #include "format/dataset.h"
 
@@ -37,7 +38,7 @@ sti_dataset_count(const struct sti_dataset *dataset)
     return dataset->index.head.samples;
 }
 
-/* ---- down to the data set that has a sample ------------------------------------------------- */
+/* ---- down to the data set that has a sample ---------------------------------------- */
 
 /* The child that a sample of a view is of. */
 static uint32_t
@@ -56,8 +57,8 @@ child_of(const struct sti_view *view, uint64_t sample)
     return low;
 }
 
-/* Follows a sample through views; sample becomes what it is in the result. ret_file (or NULL):
- * where that one's files begin among the view's. */
+/* Follows a sample through views; sample becomes what it is in the result. ret_file (or
+ * NULL): where that one's files begin among the view's. */
 static const struct sti_dataset *
 find_base(const struct sti_dataset *dataset, uint64_t *sample, uint32_t *ret_file)
 {
@@ -80,7 +81,7 @@ find_base(const struct sti_dataset *dataset, uint64_t *sample, uint32_t *ret_fil
     return dataset;
 }
 
-/* ---- samples -------------------------------------------------------------------------------- */
+/* ---- samples ----------------------------------------------------------------------- */
 
 static int
 span_extent(const struct sti_dataset *dataset, uint64_t sample, struct sti_extent *ret_extent)
@@ -205,7 +206,7 @@ sti_dataset_path(const struct sti_dataset *dataset, uint64_t sample, char *buffe
     return written < 0 || (size_t)written >= size ? -ENAMETOOLONG : 0;
 }
 
-/* ---- fields --------------------------------------------------------------------------------- */
+/* ---- fields ------------------------------------------------------------------------ */
 
 uint32_t
 sti_dataset_fields(const struct sti_dataset *dataset)
@@ -239,7 +240,7 @@ sti_dataset_field(const struct sti_dataset *dataset, uint64_t sample, uint32_t f
     return (struct sti_field_range){.at = range.at, .n_bytes = range.n_bytes};
 }
 
-/* ---- the whole ------------------------------------------------------------------------------ */
+/* ---- the whole --------------------------------------------------------------------- */
 
 int
 sti_dataset_dir_fd(const struct sti_dataset *dataset)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A data set: n samples, each an extent, with labels. Opening makes or maps its index; after
- * that nothing here touches a file system, allocates, locks or blocks: the getters read the
- * mapped index, about one cache line per sample, and may be called by any thread.
+ * A data set: n samples, each an extent, with labels. Opening makes or maps its index;
+ * after that nothing here touches a file system, allocates, locks or blocks: the getters
+ * read the mapped index, about one cache line per sample, and may be called by any
+ * thread.
  */
 #ifndef STI_FORMAT_DATASET_H
 #define STI_FORMAT_DATASET_H
@@ -22,8 +23,8 @@ struct sti_dataset;
 #define STI_DATASET_SAMPLES_MAX (UINT64_C(1) << 48)
 
 /*
- * Opens the data set at path, indexing it if it has no index yet (many listings and statx calls
- * in flight on aio, names sorted on its pool).
+ * Opens the data set at path, indexing it if it has no index yet (many listings and statx
+ * calls in flight on aio, names sorted on its pool).
  *
  * ret_dataset  returns owned, closed with sti_dataset_close().
  * aio          borrowed for the call; the calling thread is its owner. Nothing may be pending on
@@ -33,17 +34,18 @@ struct sti_dataset;
  * cache_dir    where the index goes when its place beside the data cannot be written; made if
  *              it is missing. NULL: such an index stays in memory.
  *
- * Errors, each with the path that it is about: -ENOENT, -EACCES, -ENOTDIR, -EISDIR, -ELOOP (a
- * symbolic link to one of its own parents), -ENAMETOOLONG, -EINVAL (an option; nothing in it; a
- * file that is not of its format, a remainder, a label count), -E2BIG (more than 2^48 samples),
- * STK_E_STALE, STK_E_CORRUPT, STK_E_VERSION (the index), -ENOMEM, -EIO, -ENOSPC. Blocks.
+ * Errors, each with the path that it is about: -ENOENT, -EACCES, -ENOTDIR, -EISDIR,
+ * -ELOOP (a symbolic link to one of its own parents), -ENAMETOOLONG, -EINVAL (an option;
+ * nothing in it; a file that is not of its format, a remainder, a label count), -E2BIG
+ * (more than 2^48 samples), STK_E_STALE, STK_E_CORRUPT, STK_E_VERSION (the index),
+ * -ENOMEM, -EIO, -ENOSPC. Blocks.
  */
 int
 sti_dataset_open(struct sti_dataset **ret_dataset, struct sti_aio *aio, const char *path,
                  const stk_dataset_opts *opts, const char *cache_dir, stk_error *err);
 
-/* Unmaps the index and closes the directory. NULL is allowed. Blocks for these calls only. Views
- * of it have been closed before. */
+/* Unmaps the index and closes the directory. NULL is allowed. Blocks for these calls
+ * only. Views of it have been closed before. */
 void
 sti_dataset_close(struct sti_dataset *dataset);
 
@@ -52,8 +54,8 @@ uint64_t
 sti_dataset_count(const struct sti_dataset *dataset);
 
 /*
- * Where a sample lies. sample < count. Errors: STK_E_CORRUPT, only if somebody has written into
- * the index file since it was opened; ret_extent is not written then.
+ * Where a sample lies. sample < count. Errors: STK_E_CORRUPT, only if somebody has
+ * written into the index file since it was opened; ret_extent is not written then.
  */
 int
 sti_dataset_extent(const struct sti_dataset *dataset, uint64_t sample,
@@ -68,34 +70,34 @@ int64_t
 sti_dataset_label(const struct sti_dataset *dataset, uint64_t sample);
 
 /*
- * The whole path of the file that a sample lies in, for people: as the data set's path was
- * given, then the sample's. buffer: size >= 1 bytes, always terminated.
- * Errors: -ENAMETOOLONG (cut off), STK_E_CORRUPT as sti_dataset_extent().
+ * The whole path of the file that a sample lies in, for people: as the data set's path
+ * was given, then the sample's. buffer: size >= 1 bytes, always terminated. Errors:
+ * -ENAMETOOLONG (cut off), STK_E_CORRUPT as sti_dataset_extent().
  */
 int
 sti_dataset_path(const struct sti_dataset *dataset, uint64_t sample, char *buffer, size_t size);
 
-/* The directory of a data set that is no view; its extents name it too. Borrowed until the data
- * set is closed. */
+/* The directory of a data set that is no view; its extents name it too. Borrowed until
+ * the data set is closed. */
 int
 sti_dataset_dir_fd(const struct sti_dataset *dataset);
 
-/* Files that hold many samples each: extents' `file` is below it. 0 where each sample is a file
- * of its own. */
+/* Files that hold many samples each: extents' `file` is below it. 0 where each sample is
+ * a file of its own. */
 uint32_t
 sti_dataset_files(const struct sti_dataset *dataset);
 
-/* The data sets that a data set is made of, itself where it is no view, and the first sample of
- * each: what may be asked of the file system once for all. part_idx < parts. Errors: as
- * sti_dataset_extent(). */
+/* The data sets that a data set is made of, itself where it is no view, and the first
+ * sample of each: what may be asked of the file system once for all. part_idx < parts.
+ * Errors: as sti_dataset_extent(). */
 uint32_t
 sti_dataset_parts(const struct sti_dataset *dataset);
 int
 sti_dataset_part_extent(const struct sti_dataset *dataset, uint32_t part_idx,
                         struct sti_extent *ret_extent);
 
-/* Fields of a sample, 1 or more, and their names: "data" where the format gives none. Borrowed
- * until the data set is closed; field_idx < fields. */
+/* Fields of a sample, 1 or more, and their names: "data" where the format gives none.
+ * Borrowed until the data set is closed; field_idx < fields. */
 uint32_t
 sti_dataset_fields(const struct sti_dataset *dataset);
 const char *
@@ -112,13 +114,13 @@ struct sti_field_range {
 struct sti_field_range
 sti_dataset_field(const struct sti_dataset *dataset, uint64_t sample, uint32_t field_idx);
 
-/* The key of a sample of shards, the path of one in a folder, else "". Borrowed until the data set
- * is closed. */
+/* The key of a sample of shards, the path of one in a folder, else "". Borrowed until the
+ * data set is closed. */
 const char *
 sti_dataset_sample_name(const struct sti_dataset *dataset, uint64_t sample);
 
-/* True: all samples are ranges of one file, evenly spaced, and neighbours in it are neighbours
- * in their ids. */
+/* True: all samples are ranges of one file, evenly spaced, and neighbours in it are
+ * neighbours in their ids. */
 bool
 sti_dataset_is_one_file(const struct sti_dataset *dataset);
 
@@ -139,15 +141,16 @@ uint64_t
 sti_dataset_uniform_bytes(const struct sti_dataset *dataset);
 
 /*
- * An upper bound on the bytes of any k samples, repetitions excluded: exact where k is a power
- * of two up to 2^18 or sizes are uniform, else the sum for the next power of two. k 0 gives 0.
+ * An upper bound on the bytes of any k samples, repetitions excluded: exact where k is a
+ * power of two up to 2^18 or sizes are uniform, else the sum for the next power of two. k
+ * 0 gives 0.
  */
 uint64_t
 sti_dataset_largest(const struct sti_dataset *dataset, uint64_t k);
 
 /*
- * Identifies the samples: format, options, names, sizes and labels, in order; not the place
- * and not the times, so that a copy elsewhere has the same one. Never 0.
+ * Identifies the samples: format, options, names, sizes and labels, in order; not the
+ * place and not the times, so that a copy elsewhere has the same one. Never 0.
  */
 uint64_t
 sti_dataset_fingerprint(const struct sti_dataset *dataset);

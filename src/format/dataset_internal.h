@@ -22,7 +22,8 @@ struct sti_view {
     struct sti_draws draws; /* mix; points to the above */
 };
 
-/* Written by sti_dataset_open() or sti_view_...() only. Of a view, index has a head alone. */
+/* Written by sti_dataset_open() or sti_view_...() only. Of a view, index has a head
+ * alone. */
 struct sti_dataset {
     struct sti_index index; /* points into image */
     struct sti_store_image image;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One file. Where sample i begins is data_offset + i x stride, so no table is needed; all that
- * is checked is that the file is exactly what its format says, since a remainder means that it
- * is cut off or that an option is wrong. Labels are read once, into the index.
+ * One file. Where sample i begins is data_offset + i x stride, so no table is needed; all
+ * that is checked is that the file is exactly what its format says, since a remainder
+ * means that it is cut off or that an option is wrong. Labels are read once, into the
+ * index.
  */
 #include "format/file.h"
 

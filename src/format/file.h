@@ -20,9 +20,10 @@ struct sti_file {
 };
 
 /*
- * Indexes a file. opts: checked; its format may be AUTO. writer: sealed on success, given to
- * sti_index_writer_fini() in any case. Errors: -EINVAL (not of its format, a remainder, empty, a
- * window longer than the file, labels that do not fit), -E2BIG, -EACCES, -ENOENT, -ENOMEM, -EIO.
+ * Indexes a file. opts: checked; its format may be AUTO. writer: sealed on success, given
+ * to sti_index_writer_fini() in any case. Errors: -EINVAL (not of its format, a
+ * remainder, empty, a window longer than the file, labels that do not fit), -E2BIG,
+ * -EACCES, -ENOENT, -ENOMEM, -EIO.
  */
 int
 sti_file_index(struct sti_index_writer *writer, struct sti_aio *aio, const struct sti_file *file,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a path is: a folder, a file, or shards, and where its index may be. A pattern is one only
- * where nothing has that very name. Invariant: dir_fd and shown are the directory that every name
- * of the data set is relative to. One thread, the aio's owner.
+ * What a path is: a folder, a file, or shards, and where its index may be. A pattern is
+ * one only where nothing has that very name. Invariant: dir_fd and shown are the
+ * directory that every name of the data set is relative to. One thread, the aio's owner.
  */
 #include "format/open_internal.h"
 
@@ -78,8 +78,8 @@ check_kind(const struct sti_opening *opening)
     return 0;
 }
 
-/* What AUTO takes for shards by name, compressed ones too: what to do about these is told when
- * they are read. */
+/* What AUTO takes for shards by name, compressed ones too: what to do about these is told
+ * when they are read. */
 #define TAR_ENDINGS ".tar .tar.gz .tgz .tar.zst .tar.xz .tar.bz2 .tar.lz4"
 
 /* Looks at the path. */
@@ -177,8 +177,8 @@ sti_opening_find(struct sti_opening *opening)
     return sti_opening_find_shards(opening);
 }
 
-/* The path of the index in the cache directory: named by the data's canonical path, which the
- * kernel tells of an open directory, and the options. */
+/* The path of the index in the cache directory: named by the data's canonical path, which
+ * the kernel tells of an open directory, and the options. */
 static char *
 cache_place(const struct sti_opening *opening)
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Folders. The order of class folders is torchvision's: classes are the sorted names of the
- * directories just below the root; in a class, directories come in the order of their paths and
- * in each its files in the order of their names, all compared as Python compares str. Plain
- * folders are sorted by the bytes of the relative path; that is the order in which a walk meets
- * the files if a directory is sorted among its siblings as if its name ended in a slash.
+ * Folders. The order of class folders is torchvision's: classes are the sorted names of
+ * the directories just below the root; in a class, directories come in the order of their
+ * paths and in each its files in the order of their names, all compared as Python
+ * compares str. Plain folders are sorted by the bytes of the relative path; that is the
+ * order in which a walk meets the files if a directory is sorted among its siblings as if
+ * its name ended in a slash.
  *
  * Invariant: the order depends on names alone, never on how the listings came in.
  */
@@ -32,8 +33,8 @@ struct folder {
     uint64_t next_sample;
 };
 
-/* What AUTO takes the tree for: class folders where a file that would be a sample of them lies
- * in some directory, else a plain folder. */
+/* What AUTO takes the tree for: class folders where a file that would be a sample of them
+ * lies in some directory, else a plain folder. */
 static uint32_t
 recognise(const struct sti_tree *tree, const char *endings)
 {
@@ -187,7 +188,8 @@ struct frame {
     uint32_t next_child; /* into the sorted children */
 };
 
-/* What the walk needs: all directories but the root, sorted by parent and then as siblings. */
+/* What the walk needs: all directories but the root, sorted by parent and then as
+ * siblings. */
 struct walk {
     uint32_t *children;
     uint32_t *first_child; /* of each directory: into children, and one more */

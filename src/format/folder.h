@@ -11,11 +11,11 @@
 struct sti_aio;
 
 /*
- * Indexes the folder at tree->root_fd. opts: checked; its format may be AUTO. tree: root_fd and
- * shown are set; filled, sorted so that directory i is source i, and kept by the caller, who
- * gives it to sti_tree_fini(). writer: sealed on success, given to sti_index_writer_fini() in
- * any case. Errors: as sti_tree_scan() and sti_tree_stat(), -EINVAL no sample, or a class
- * without one, -E2BIG.
+ * Indexes the folder at tree->root_fd. opts: checked; its format may be AUTO. tree:
+ * root_fd and shown are set; filled, sorted so that directory i is source i, and kept by
+ * the caller, who gives it to sti_tree_fini(). writer: sealed on success, given to
+ * sti_index_writer_fini() in any case. Errors: as sti_tree_scan() and sti_tree_stat(),
+ * -EINVAL no sample, or a class without one, -E2BIG.
  */
 int
 sti_folder_index(struct sti_index_writer *writer, struct sti_tree *tree, struct sti_aio *aio,

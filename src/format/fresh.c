@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Freshness. An index is good as long as no directory that it was made from (or its one file)
- * has changed, which their times tell; no other file is looked at.
+ * Freshness. An index is good as long as no directory that it was made from (or its one
+ * file) has changed, which their times tell; no other file is looked at.
  *
- * Writing an index into a directory of its own data set changes that directory's time. So for
- * this one, its home, the names in it were noted when it was indexed (a hash, without those of
- * indexes). Once the index has its name, the home is looked at, listed, and looked at again: if
- * the names are those that were indexed and the time stood still meanwhile, that time is written
- * into the index, as its stamp. Later the stamp alone is compared. Where it does not agree
- * (another process has just put its own index there, or crashed between the two) the names
- * decide once more. Invariant: a stamp is only ever written for a directory whose names have
- * been compared at that very time. What the names cannot show, a file of the home that was
- * replaced by another of the same name, is left to the check of its size when it is read.
+ * Writing an index into a directory of its own data set changes that directory's time. So
+ * for this one, its home, the names in it were noted when it was indexed (a hash, without
+ * those of indexes). Once the index has its name, the home is looked at, listed, and
+ * looked at again: if the names are those that were indexed and the time stood still
+ * meanwhile, that time is written into the index, as its stamp. Later the stamp alone is
+ * compared. Where it does not agree (another process has just put its own index there, or
+ * crashed between the two) the names decide once more. Invariant: a stamp is only ever
+ * written for a directory whose names have been compared at that very time. What the
+ * names cannot show, a file of the home that was replaced by another of the same name, is
+ * left to the check of its size when it is read.
  *
- * One thread, the aio's owner; names are hashed on a pool thread, whose hand-over orders it.
+ * One thread, the aio's owner; names are hashed on a pool thread, whose hand-over orders
+ * it.
  */
 #include "format/fresh.h"
 
@@ -224,8 +226,8 @@ add_name(void *context, const char *name, unsigned char d_type)
     return 0;
 }
 
-/* Notes a time in the index's file, if that still is this index and may be written; where not,
- * the names are compared again next time. */
+/* Notes a time in the index's file, if that still is this index and may be written; where
+ * not, the names are compared again next time. */
 static void
 write_stamp(const struct sti_index *index, struct sti_aio *aio, const char *index_path,
             int64_t mtime_ns)

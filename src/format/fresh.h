@@ -18,17 +18,17 @@ struct sti_fresh_place {
 };
 
 /*
- * Looks at every source, many at a time, and compares. Errors: STK_E_STALE, err says what has
- * changed from what to what; -EACCES, -EIO, -ENOMEM.
+ * Looks at every source, many at a time, and compares. Errors: STK_E_STALE, err says what
+ * has changed from what to what; -EACCES, -EIO, -ENOMEM.
  */
 int
 sti_fresh_check(const struct sti_index *index, struct sti_aio *aio,
                 const struct sti_fresh_place *place, stk_error *err);
 
 /*
- * For an index that lies in one of its own directories: compares the names in there with those
- * that were indexed and, if they are the same, notes the directory's time in the index. Does
- * nothing for other indexes. Errors: STK_E_STALE, -EACCES, -EIO, -ENOMEM.
+ * For an index that lies in one of its own directories: compares the names in there with
+ * those that were indexed and, if they are the same, notes the directory's time in the
+ * index. Does nothing for other indexes. Errors: STK_E_STALE, -EACCES, -EIO, -ENOMEM.
  */
 int
 sti_fresh_settle(const struct sti_index *index, struct sti_aio *aio,

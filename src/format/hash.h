@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* FNV-1a with 64 bits (Fowler, Noll, Vo; draft-eastlake-fnv): fingerprints, not checksums. */
+/* FNV-1a with 64 bits (Fowler, Noll, Vo; draft-eastlake-fnv): fingerprints, not
+ * checksums. */
 #ifndef STI_FORMAT_HASH_H
 #define STI_FORMAT_HASH_H
 

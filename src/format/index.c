@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading an index. The file may be anything, so the head is checked before a table is touched
- * and every reference of a table before it is followed. Invariant: a string that leaves this
- * file begins and ends inside the names. Nothing is kept; any thread may read.
+ * Reading an index. The file may be anything, so the head is checked before a table is
+ * touched and every reference of a table before it is followed. Invariant: a string that
+ * leaves this file begins and ends inside the names. Nothing is kept; any thread may
+ * read.
  *
- * A path must stay below the data set: not absolute and without "..", so that an index from
- * elsewhere cannot make a job read another person's files by way of a data set's name.
+ * A path must stay below the data set: not absolute and without "..", so that an index
+ * from elsewhere cannot make a job read another person's files by way of a data set's
+ * name.
  */
 #include "format/index.h"
 
@@ -88,7 +90,8 @@ static bool
 place_tables(struct sti_index *index, uint64_t n_bytes)
 {
     const struct sti_index_head *head = &index->head;
-    /* No sum can overflow: 2^48 x (32 + 32 x 16 + 8) + 2 x 2^32 x 32 is far below 2^64. */
+    /* No sum can overflow: 2^48 x (32 + 32 x 16 + 8) + 2 x 2^32 x 32 is far below
+     * 2^64. */
     uint64_t entries = head->samples * entry_bytes(head->format);
     uint64_t ranges = head->samples * ranges_bytes(head->fields);
     uint64_t labels = head->has_labels ? head->samples * LABEL_BYTES : 0;
@@ -263,7 +266,8 @@ sti_index_name_hash(const char *name)
     return sti_hash(STI_HASH_START, name, strlen(name));
 }
 
-/* Whether a path of this length holds no NUL, stays below the data set and can be opened. */
+/* Whether a path of this length holds no NUL, stays below the data set and can be
+ * opened. */
 static bool
 is_inside(const char *path, size_t length)
 {
@@ -374,8 +378,8 @@ ranges_fault(const struct sti_index *index)
     return NULL;
 }
 
-/* Sums of the largest: each at least the one before and at most twice it, ending in the sum of
- * all where there are no more samples. */
+/* Sums of the largest: each at least the one before and at most twice it, ending in the
+ * sum of all where there are no more samples. */
 static const char *
 largest_fault(const struct sti_index_head *head)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The index of a data set as bytes: reading it, checking it, making it. index_layout.h specifies
- * the layout; docs/format/index.md says the same for people. No I/O in here.
+ * The index of a data set as bytes: reading it, checking it, making it. index_layout.h
+ * specifies the layout; docs/format/index.md says the same for people. No I/O in here.
  */
 #ifndef STI_FORMAT_INDEX_H
 #define STI_FORMAT_INDEX_H
@@ -108,21 +108,23 @@ int
 sti_index_parse(struct sti_index *ret_index, const void *image, uint64_t n_bytes, stk_error *err);
 
 /*
- * Checks all tables: the checksum, every reference into the names, that no path leaves the data
- * set, that sizes agree with their sums. Reads the whole index once. Errors as parse.
+ * Checks all tables: the checksum, every reference into the names, that no path leaves
+ * the data set, that sizes agree with their sums. Reads the whole index once. Errors as
+ * parse.
  */
 int
 sti_index_verify(const struct sti_index *index, stk_error *err);
 
 /*
- * A sample of folders; sample < samples. Errors: STK_E_CORRUPT: the reference leads out of the
- * index, which after sti_index_verify() means that the memory has changed.
+ * A sample of folders; sample < samples. Errors: STK_E_CORRUPT: the reference leads out
+ * of the index, which after sti_index_verify() means that the memory has changed.
  */
 int
 sti_index_get_entry(const struct sti_index *index, uint64_t sample,
                     struct sti_index_entry *ret_entry);
 
-/* A sample of shards, and its fields (field_idx < fields). Errors as sti_index_get_entry(). */
+/* A sample of shards, and its fields (field_idx < fields). Errors as
+ * sti_index_get_entry(). */
 int
 sti_index_get_span(const struct sti_index *index, uint64_t sample, struct sti_index_span *ret_span);
 int
@@ -146,7 +148,8 @@ sti_index_get_source(const struct sti_index *index, uint32_t source_idx,
 const char *
 sti_index_get_class(const struct sti_index *index, uint32_t class_idx);
 
-/* The mtime that the home directory had when the index lay in it. False where none is noted. */
+/* The mtime that the home directory had when the index lay in it. False where none is
+ * noted. */
 bool
 sti_index_get_stamp(const struct sti_index *index, int64_t *ret_mtime_ns);
 
@@ -166,8 +169,8 @@ struct sti_index_writer {
 };
 
 /*
- * Starts an index: head's format, counts, names_bytes (with a NUL per name) and has_labels are
- * set. Errors: -ENOMEM.
+ * Starts an index: head's format, counts, names_bytes (with a NUL per name) and
+ * has_labels are set. Errors: -ENOMEM.
  */
 int
 sti_index_writer_init(struct sti_index_writer *writer, const struct sti_index_head *head);
@@ -197,8 +200,8 @@ sti_index_put_label(struct sti_index_writer *writer, uint64_t sample, int64_t la
 void
 sti_index_put_class(struct sti_index_writer *writer, uint32_t class_idx, const char *name);
 
-/* Notes where the names of samples, classes and fields end and those of sources begin: the former
- * belong to the fingerprint. */
+/* Notes where the names of samples, classes and fields end and those of sources begin:
+ * the former belong to the fingerprint. */
 void
 sti_index_put_fingerprint(struct sti_index_writer *writer);
 
@@ -207,14 +210,15 @@ sti_index_put_source(struct sti_index_writer *writer, uint32_t source_idx,
                      const struct sti_index_source *source);
 
 /*
- * Sums up sizes, writes head and checksums. Order of calls: entries or spans, labels, classes
- * and fields, fingerprint, sources, seal. Errors: -ENOMEM, -E2BIG the sizes add up to more than
- * INT64_MAX.
+ * Sums up sizes, writes head and checksums. Order of calls: entries or spans, labels,
+ * classes and fields, fingerprint, sources, seal. Errors: -ENOMEM, -E2BIG the sizes add
+ * up to more than INT64_MAX.
  */
 int
 sti_index_seal(struct sti_index_writer *writer);
 
-/* Notes in a sealed image in which of its directories it will lie. home_hash: as in the head. */
+/* Notes in a sealed image in which of its directories it will lie. home_hash: as in the
+ * head. */
 void
 sti_index_put_home(unsigned char *image, uint32_t home_source, uint64_t home_hash);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bytes of an index, version 2. All numbers are little-endian; tables follow the head and
- * each other without a gap, in this order, and everything but the names is 8 B aligned.
+ * The bytes of an index, version 2. All numbers are little-endian; tables follow the head
+ * and each other without a gap, in this order, and everything but the names is 8 B
+ * aligned.
  *
  *   head         512 B, below
  *   entries      samples x 24 B     folders only: path u64, bytes u64, label u32, path length u32
@@ -36,8 +37,8 @@
  *
  * Version 1 is the same without shards: fields is 0.
  *
- * The stamp is the one part that is written after the index has its name: mtime_ns i64, 1 u32,
- * CRC-32C of these 12 bytes. It is all zero, or anything, where it was not written.
+ * The stamp is the one part that is written after the index has its name: mtime_ns i64, 1
+ * u32, CRC-32C of these 12 bytes. It is all zero, or anything, where it was not written.
  */
 #ifndef STI_FORMAT_INDEX_LAYOUT_H
 #define STI_FORMAT_INDEX_LAYOUT_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Making an index, in memory: whoever indexes knows all counts before the first sample is put,
- * so the image is allocated once and filled in place. Invariant: the same samples in the same
- * order give the same bytes but for the sources' times. One thread per writer.
+ * Making an index, in memory: whoever indexes knows all counts before the first sample is
+ * put, so the image is allocated once and filled in place. Invariant: the same samples in
+ * the same order give the same bytes but for the sources' times. One thread per writer.
  */
 #include "format/index.h"
 
@@ -50,7 +50,8 @@ sti_index_writer_fini(struct sti_index_writer *writer)
     writer->image = NULL;
 }
 
-/* Appends directory/name (or name) to the names. Returns its length and writes its offset. */
+/* Appends directory/name (or name) to the names. Returns its length and writes its
+ * offset. */
 static uint32_t
 put_name(struct sti_index_writer *writer, const char *directory, const char *name, uint64_t *ret_at)
 {

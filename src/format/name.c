@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names. Python sorts decoded names; bytes sort the same way as long as both are valid UTF-8,
- * which is what UTF-8 was made for. A byte that is not valid becomes a lone surrogate, which
- * sorts below U+E000 and everything behind it although the byte itself is greater, so only
- * where bytes beyond ASCII are involved is anything decoded. Pure; any thread.
+ * Names. Python sorts decoded names; bytes sort the same way as long as both are valid
+ * UTF-8, which is what UTF-8 was made for. A byte that is not valid becomes a lone
+ * surrogate, which sorts below U+E000 and everything behind it although the byte itself
+ * is greater, so only where bytes beyond ASCII are involved is anything decoded. Pure;
+ * any thread.
  */
 #include "format/name.h"
 
@@ -11,8 +12,9 @@
 #include <string.h>
 #include <strings.h>
 
-/* The length of the valid sequence that begins with lead, by its lead byte; 0 if none does. The
- * range of the second byte keeps out overlong forms, surrogates and what is beyond U+10FFFF. */
+/* The length of the valid sequence that begins with lead, by its lead byte; 0 if none
+ * does. The range of the second byte keeps out overlong forms, surrogates and what is
+ * beyond U+10FFFF. */
 static unsigned
 sequence_length(unsigned char lead, unsigned char *ret_low, unsigned char *ret_high)
 {
@@ -105,5 +107,11 @@ sti_name_has_ending(const char *name, size_t name_bytes, const char *endings)
 bool
 sti_name_is_index(const char *name)
 {
-    return strstr(name, STI_NAME_INDEX) != NULL;
+    const size_t n_index = sizeof(STI_NAME_INDEX) - 1;
+    const size_t n = strlen(name);
+
+    if (n >= n_index && strcmp(name + n - n_index, STI_NAME_INDEX) == 0)
+        return true;
+    return strncmp(name, STI_NAME_INDEX ".", n_index + 1) == 0 && n > n_index + 4 &&
+           strcmp(name + n - 4, ".tmp") == 0;
 }

@@ -12,18 +12,20 @@
 /* Every file is a sample. */
 #define STI_NAME_ANY "*"
 
-/* In the name of every index and of its temporary file; such a name is never a sample. */
+/* Ends the name of every index and begins that of a temporary, STI_NAME_INDEX ".*.tmp";
+ * such a name is never a sample. */
 #define STI_NAME_INDEX ".stoker-index"
 
 /*
- * Compares as Python compares two str that os.fsdecode() made of these bytes: by code point,
- * where a byte that is not UTF-8 counts as U+DC00 plus its value (PEP 383). Returns as strcmp().
+ * Compares as Python compares two str that os.fsdecode() made of these bytes: by code
+ * point, where a byte that is not UTF-8 counts as U+DC00 plus its value (PEP 383).
+ * Returns as strcmp().
  */
 int
 sti_name_compare_text(const char *a, const char *b);
 
-/* Whether a name ends in one of the endings, which are separated by blanks, without regard to
- * ASCII case. The ending "*" accepts every name. */
+/* Whether a name ends in one of the endings, which are separated by blanks, without
+ * regard to ASCII case. The ending "*" accepts every name. */
 bool
 sti_name_has_ending(const char *name, size_t name_bytes, const char *endings);
 

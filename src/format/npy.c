@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The head of a .npy file: "\x93NUMPY", a major and a minor version, the length of what follows
- * (16 bit in version 1, 32 bit in 2 and 3), and the text of a Python dictionary with exactly the
- * keys descr, fortran_order and shape (NEP 1). The text is read by a cursor that cannot leave
- * it; anything unexpected ends in "damaged". Pure; any thread.
+ * The head of a .npy file: "\x93NUMPY", a major and a minor version, the length of what
+ * follows (16 bit in version 1, 32 bit in 2 and 3), and the text of a Python dictionary
+ * with exactly the keys descr, fortran_order and shape (NEP 1). The text is read by a
+ * cursor that cannot leave it; anything unexpected ends in "damaged". Pure; any thread.
  */
 #include "format/array.h"
 
@@ -114,8 +114,9 @@ take_shape(struct cursor *text, struct sti_array *array, struct npy_words *words
     return true;
 }
 
-/* A description that is no plain string is a list: fields with names. It is skipped up to its
- * end by counting brackets; quoted text may hold some, which only makes the head "damaged". */
+/* A description that is no plain string is a list: fields with names. It is skipped up to
+ * its end by counting brackets; quoted text may hold some, which only makes the head
+ * "damaged". */
 static bool
 skip_list(struct cursor *text)
 {
@@ -172,7 +173,8 @@ take_dictionary(struct cursor *text, struct sti_array *array, struct npy_words *
     return words->has_descr && words->has_order && words->has_shape;
 }
 
-/* A type string: byte order, kind, bytes (characters of 4 bytes for U), unit of a time. */
+/* A type string: byte order, kind, bytes (characters of 4 bytes for U), unit of a
+ * time. */
 static bool
 take_dtype(const struct npy_words *words, struct sti_array *array)
 {

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opening a data set: find what is at the path; take the index that is there if it was made with
- * these options; else make one, and put it where it can be written: at index_path if that is
- * given, else beside the data, else in the cache directory, else nowhere.
+ * Opening a data set: find what is at the path; take the index that is there if it was
+ * made with these options; else make one, and put it where it can be written: at
+ * index_path if that is given, else beside the data, else in the cache directory, else
+ * nowhere. Places that may not be written or are full are passed over.
  *
- * A data set of shards is a list of names before it is anything else: it is made at every open,
- * from the pattern or the directory, and compared with the index's. Only where a directory is
- * opened without a format is that put off until an index was found or has to be made, because a
- * plain folder of many files should not be listed for nothing.
+ * A data set of shards is a list of names before it is anything else: it is made at every
+ * open, from the pattern or the directory, and compared with the index's. Only where a
+ * directory is opened without a format is that put off until an index was found or has to
+ * be made, because a plain folder of many files should not be listed for nothing.
  *
- * An index made with other options is replaced. One that is damaged, of another version or stale
- * is refused with the reason, because a job that silently trains on other samples than the day
- * before is worse than one that does not start. One thread, the aio's owner.
+ * An index made with other options is replaced. One that is damaged, of another version
+ * or stale is refused with the reason, because a job that silently trains on other
+ * samples than the day before is worse than one that does not start. One thread, the
+ * aio's owner.
  */
 #include "format/dataset.h"
 
@@ -129,7 +131,8 @@ check_index(struct sti_opening *opening, const char *place)
     return rc;
 }
 
-/* Takes the index at a place. Returns 1 if it is taken, 0 if there is none to be taken. */
+/* Takes the index at a place. Returns 1 if it is taken, 0 if there is none to be
+ * taken. */
 static int
 take(struct sti_opening *opening, const char *place)
 {
@@ -233,27 +236,37 @@ note_home(struct sti_opening *opening, const char *place)
     if (home != STI_INDEX_NO_HOME && !sti_name_is_index(slash ? slash : place))
         return sti_error_set_path(opening->err, -EINVAL, place,
                                   "index_path lies inside the data set and would look like a "
-                                  "sample; its name must contain " STI_NAME_INDEX);
+                                  "sample; its name must end in " STI_NAME_INDEX);
     sti_index_put_home(opening->dataset->image.bytes, home, hash);
     return 0;
 }
 
-static void
+static int
 make_cache_dir(const struct sti_opening *opening)
 {
     struct sti_aio_op op = {
         .kind = STI_AIO_MKDIR, .dir_fd = AT_FDCWD, .path = opening->cache_dir, .mode = 0777};
 
-    (void)sti_aio_run(opening->aio, &op); /* it is there, or saving in it says what is wrong */
+    int rc = sti_aio_run(opening->aio, &op);
+    if (rc == 0 || rc == -EEXIST)
+        return 0;
+    return sti_error_set_path(opening->err, rc, opening->cache_dir,
+                              "cannot make the cache directory: %s", sti_error_text(rc));
 }
 
 static bool
 is_unwritable(int code)
 {
-    return code == -EROFS || code == -EACCES || code == -EPERM;
+    static const int codes[] = {-EROFS, -EACCES, -EPERM, -ENOSPC, -EDQUOT, -EFBIG, -ENOTDIR};
+
+    for (size_t at = 0; at < sizeof(codes) / sizeof(codes[0]); at++)
+        if (codes[at] == code)
+            return true;
+    return false;
 }
 
-/* Puts what was built at the first place that takes it. Returns that, or NULL in ret_place. */
+/* Puts what was built at the first place that takes it. Returns that, or NULL in
+ * ret_place. */
 static int
 save(struct sti_opening *opening, const char **ret_place)
 {
@@ -264,8 +277,8 @@ save(struct sti_opening *opening, const char **ret_place)
         const char *place = opening->places[i];
         int rc;
 
-        if (i > 0)
-            make_cache_dir(opening);
+        if (i > 0 && make_cache_dir(opening) < 0)
+            continue;
         rc = note_home(opening, place);
         if (rc == 0)
             rc = sti_store_save(opening->aio, place, &dataset->image, opening->err);
@@ -279,8 +292,9 @@ save(struct sti_opening *opening, const char **ret_place)
     return 0;
 }
 
-/* Trades the image in memory for its file, which costs nothing when it is not looked at; where
- * that cannot be mapped, or is another process's by now, the one in memory stays. */
+/* Trades the image in memory for its file, which costs nothing when it is not looked at;
+ * where that cannot be mapped, or is another process's by now, the one in memory
+ * stays. */
 static void
 map_instead(struct sti_opening *opening, const char *place)
 {
@@ -318,7 +332,8 @@ make(struct sti_opening *opening)
     if (rc == 0 && dataset->index.head.format == STK_FORMAT_TAR) {
         struct sti_fresh_place fresh = fresh_place(opening, place);
 
-        /* Reading headers takes a while; what was changed meanwhile is not what was indexed. */
+        /* Reading headers takes a while; what was changed meanwhile is not what was
+         * indexed. */
         rc = sti_fresh_check(&dataset->index, opening->aio, &fresh, opening->err);
     } else if (rc == 0 && place) {
         struct sti_fresh_place fresh = fresh_place(opening, place);

@@ -36,12 +36,13 @@ struct sti_opening {
     struct sti_tree tree;
 };
 
-/* Finds what is at the path, opens the directory that extents are relative to, and names the
- * shards where it is known that there are some. Errors: as sti_dataset_open(). */
+/* Finds what is at the path, opens the directory that extents are relative to, and names
+ * the shards where it is known that there are some. Errors: as sti_dataset_open(). */
 int
 sti_opening_find(struct sti_opening *opening);
 
-/* Names the shards of a data set that is_tar. Errors: as sti_shards_find() and _list(). */
+/* Names the shards of a data set that is_tar. Errors: as sti_shards_find() and
+ * _list(). */
 int
 sti_opening_find_shards(struct sti_opening *opening);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Options. An option that the format does not have is refused rather than ignored: it shows that
- * somebody expects something else. Pure; any thread.
+ * Options. An option that the format does not have is refused rather than ignored: it
+ * shows that somebody expects something else. Pure; any thread.
  */
 #include "format/options.h"
 

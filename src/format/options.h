@@ -8,8 +8,8 @@
 #include "format/index.h"
 
 /*
- * Copies opts (NULL: all defaults) and fills in what is zero, as far as the format is known.
- * Errors: -EINVAL, err names the option and its range.
+ * Copies opts (NULL: all defaults) and fills in what is zero, as far as the format is
+ * known. Errors: -EINVAL, err names the option and its range.
  */
 int
 sti_options_check(stk_dataset_opts *ret_opts, const stk_dataset_opts *opts, stk_error *err);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Grouping as WebDataset does it: files that follow each other and have one key are one sample,
- * and what comes behind the key names the field, in lower case. There a key that comes again
- * later silently begins another sample; here it is an error, since such an archive was packed in
- * the wrong order and its samples would be torn. Keys are looked up in a hash table for that.
+ * Grouping as WebDataset does it: files that follow each other and have one key are one
+ * sample, and what comes behind the key names the field, in lower case. There a key that
+ * comes again later silently begins another sample; here it is an error, since such an
+ * archive was packed in the wrong order and its samples would be torn. Keys are looked up
+ * in a hash table for that.
  *
- * Invariant: the parts of sample i are those from its first_part to the next one's. One thread.
+ * Invariant: the parts of sample i are those from its first_part to the next one's. One
+ * thread.
  */
 #include "format/shard.h"
 
@@ -43,8 +45,8 @@ no_memory(const struct sti_shard *shard, stk_error *err)
     return sti_error_set_path(err, -ENOMEM, shard->shown, "no memory for the samples of the shard");
 }
 
-/* Makes room for n elements in an array that doubles. Returns the array, NULL without memory; the
- * old one is good then. */
+/* Makes room for n elements in an array that doubles. Returns the array, NULL without
+ * memory; the old one is good then. */
 static void *
 grow(void *array, uint64_t *room, uint64_t n, size_t element_bytes)
 {
@@ -59,7 +61,7 @@ grow(void *array, uint64_t *room, uint64_t n, size_t element_bytes)
     return grown;
 }
 
-/* ---- keys ----------------------------------------------------------------------------------- */
+/* ---- keys -------------------------------------------------------------------------- */
 
 static bool
 has_key(const struct sti_shard *shard, uint64_t sample, const char *key, size_t key_bytes)
@@ -142,7 +144,7 @@ add_sample(struct sti_shard *shard, const struct sti_tar_member *member, size_t 
     return 0;
 }
 
-/* ---- fields --------------------------------------------------------------------------------- */
+/* ---- fields ------------------------------------------------------------------------ */
 
 /* The number of a field, in lower case, added if it is new. */
 static int

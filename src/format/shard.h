@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One shard's samples: the members of an archive, grouped by their keys. Filled by one thread at
- * a time; nothing in here does I/O.
+ * One shard's samples: the members of an archive, grouped by their keys. Filled by one
+ * thread at a time; nothing in here does I/O.
  */
 #ifndef STI_FORMAT_SHARD_H
 #define STI_FORMAT_SHARD_H
@@ -60,8 +60,8 @@ void
 sti_shard_fini(struct sti_shard *shard);
 
 /*
- * Adds the next member. Errors: -EINVAL a key whose files are not adjacent, a field twice, a
- * field's name that is too long, more than STK_MAX_FIELDS fields; -ENOMEM.
+ * Adds the next member. Errors: -EINVAL a key whose files are not adjacent, a field
+ * twice, a field's name that is too long, more than STK_MAX_FIELDS fields; -ENOMEM.
  */
 int
 sti_shard_add(struct sti_shard *shard, const struct sti_tar_member *member, stk_error *err);

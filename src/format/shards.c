@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lists of shards. Braces are text and need no file system; wildcards and directories are listed.
- * Invariant: names stay below their directory, and none comes twice: both would be a mistake in
- * the pattern. One thread, the aio's owner; a listing fills its names on a pool thread, whose
- * hand-over orders it.
+ * Lists of shards. Braces are text and need no file system; wildcards and directories are
+ * listed. Invariant: names stay below their directory, and none comes twice: both would
+ * be a mistake in the pattern. One thread, the aio's owner; a listing fills its names on
+ * a pool thread, whose hand-over orders it.
  */
 #include "format/shards.h"
 
@@ -82,7 +82,7 @@ fail(const char *pattern, int code, stk_error *err)
                               sti_error_text(code));
 }
 
-/* ---- braces --------------------------------------------------------------------------------- */
+/* ---- braces ------------------------------------------------------------------------ */
 
 struct expansion {
     struct sti_shards *shards;
@@ -142,7 +142,8 @@ count_digits(const char *at)
     return strspn(at, "0123456789");
 }
 
-/* {first..last}. Returns 1 where the text between the braces was that, 0 where it is not. */
+/* {first..last}. Returns 1 where the text between the braces was that, 0 where it is
+ * not. */
 static int
 expand_numbers(struct expansion *expansion, const char *text, const char *open, const char *end)
 {
@@ -246,7 +247,7 @@ sti_shards_expand(struct sti_shards *shards, const char *pattern, stk_error *err
     return rc;
 }
 
-/* ---- listing -------------------------------------------------------------------------------- */
+/* ---- listing ----------------------------------------------------------------------- */
 
 static int
 compare_names(const void *a, const void *b)
@@ -383,7 +384,7 @@ sti_shards_find(struct sti_shards *shards, struct sti_aio *aio, int dir_fd, cons
     return rc == 0 ? check_unique(shards, shown, err) : rc;
 }
 
-/* ---- comparing ------------------------------------------------------------------------------ */
+/* ---- comparing --------------------------------------------------------------------- */
 
 #define HINT "; rebuild the index (option rebuild, or: stoker index --rebuild)"
 

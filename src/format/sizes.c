@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sums over sizes. The largest 2^18 are kept in a heap whose root is the least of them and which
- * starts as zeros, so a size costs one comparison unless it is among the largest. Invariant: the
- * heap holds the largest n_heap of all that was added. One thread.
+ * Sums over sizes. The largest 2^18 are kept in a heap whose root is the least of them
+ * and which starts as zeros, so a size costs one comparison unless it is among the
+ * largest. Invariant: the heap holds the largest n_heap of all that was added. One
+ * thread.
  */
 #include "format/sizes.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes of samples, summed up: all of them, the largest, and the k largest for powers of two. */
+/* Sizes of samples, summed up: all of them, the largest, and the k largest for powers of
+ * two. */
 #ifndef STI_FORMAT_SIZES_H
 #define STI_FORMAT_SIZES_H
 

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files of indexes. Invariant: under its own name an index is always whole. Two processes that
- * put one at the same path write files of different names, and the later rename wins; both are
- * right. Everything but the mapping goes through the table of operations. One thread, the aio's
- * owner.
+ * Files of indexes. Invariant: under its own name an index is always whole. Two processes
+ * that put one at the same path write files of different names, and the later rename
+ * wins; both are right. Everything but the mapping goes through the table of operations.
+ * One thread, the aio's owner.
  */
 #include "format/store.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,10 +20,18 @@
 #include "base/mem.h"
 #include "format/name.h"
 #include "format/path.h"
+#include "format/time.h"
 #include "io/aio.h"
 
 #define WRITE_BYTES ((uint64_t)64 << 20)
 #define ATTEMPTS 16
+
+/* Temporaries that others left behind: so many are removed at a time, once they are so
+ * old that no process writes them, on another machine either, whose numbers mean nothing
+ * here. */
+#define LEFT_MAX 16
+#define LEFT_NS INT64_C(600000000000)
+#define NAME_BYTES 80
 
 void
 sti_store_release(struct sti_store_image *image)
@@ -74,7 +83,8 @@ sti_store_write(struct sti_aio *aio, int fd, const void *bytes, uint64_t n_bytes
     return 0;
 }
 
-/* Maps an open file. Its length is asked of the descriptor: the name may mean another by now. */
+/* Maps an open file. Its length is asked of the descriptor: the name may mean another by
+ * now. */
 static int
 map(struct sti_store_image *ret_image, int fd, const char *path, stk_error *err)
 {
@@ -113,11 +123,12 @@ sti_store_load(struct sti_store_image *ret_image, struct sti_aio *aio, const cha
     return rc;
 }
 
-/* Creates a file of a new name in a directory. Returns its descriptor and, owned, its path. */
+/* Creates a file of a new name in a directory. Returns its descriptor and, owned, its
+ * path. */
 static int
 create_beside(struct sti_aio *aio, const char *path, char **ret_temporary)
 {
-    char name[80];
+    char name[NAME_BYTES];
     char *directory = sti_path_directory(path);
     int fd = -EEXIST;
 
@@ -136,6 +147,74 @@ create_beside(struct sti_aio *aio, const char *path, char **ret_temporary)
     }
     sti_mem_free(directory);
     return fd;
+}
+
+struct left {
+    uint32_t n;
+    char names[LEFT_MAX][NAME_BYTES];
+};
+
+static int
+note_left(void *context, const char *name, unsigned char d_type)
+{
+    struct left *left = context;
+    unsigned long long time_ns;
+    char process[32];
+    long pid;
+    int n_bytes = 0;
+
+    (void)d_type;
+    if (left->n == LEFT_MAX || strlen(name) >= NAME_BYTES ||
+        sscanf(name, STI_NAME_INDEX ".%ld.%llx.tmp%n", &pid, &time_ns, &n_bytes) != 2 ||
+        n_bytes == 0 || name[n_bytes] != '\0' || pid <= 0)
+        return 0;
+    (void)snprintf(process, sizeof(process), "/proc/%ld", pid); /* it fits */
+    if (access(process, F_OK) < 0 && errno == ENOENT)
+        (void)snprintf(left->names[left->n++], NAME_BYTES, "%s", name); /* it fits */
+    return 0;
+}
+
+static void
+remove_if_old(struct sti_aio *aio, const char *path)
+{
+    struct statx found;
+    struct sti_aio_op op = {.kind = STI_AIO_STATX,
+                            .dir_fd = AT_FDCWD,
+                            .path = path,
+                            .statx = &found,
+                            .statx_mask = STATX_MTIME};
+
+    if (sti_aio_run(aio, &op) < 0 ||
+        (int64_t)sti_clock_wall_ns() - sti_time_ns(&found.stx_mtime) < LEFT_NS)
+        return;
+    op = (struct sti_aio_op){.kind = STI_AIO_UNLINK, .dir_fd = AT_FDCWD, .path = path};
+    (void)sti_aio_run(aio, &op); /* what stays is never looked at */
+}
+
+/* Removes what processes that were killed while they wrote have left where path will
+ * lie. */
+static void
+remove_left(struct sti_aio *aio, const char *path)
+{
+    struct left left = {.n = 0};
+    char *directory = sti_path_directory(path);
+
+    if (!directory)
+        return;
+    struct sti_aio_op op = {.kind = STI_AIO_LIST,
+                            .dir_fd = AT_FDCWD,
+                            .path = directory,
+                            .list_fn = note_left,
+                            .list_context = &left};
+    (void)sti_aio_run(aio, &op); /* nothing depends on it */
+    for (uint32_t at = 0; at < left.n; at++) {
+        char *temporary = sti_path_join(directory, left.names[at]);
+
+        if (temporary)
+            remove_if_old(aio, temporary);
+        sti_mem_free(temporary);
+    }
+    sti_mem_free(directory);
 }
 
 /* Renames and makes the new name last. */
@@ -164,6 +243,8 @@ sti_store_save(struct sti_aio *aio, const char *path, const struct sti_store_ima
                stk_error *err)
 {
     char *temporary = NULL;
+
+    remove_left(aio, path);
     int fd = create_beside(aio, path, &temporary);
     if (fd < 0)
         return sti_error_set_path(err, fd, path, "cannot create the index: %s", sti_error_text(fd));

@@ -22,18 +22,19 @@ void
 sti_store_release(struct sti_store_image *image);
 
 /*
- * Maps the index at path for reading. It stays whole until it is released: indexes are replaced
- * by renaming, never shortened. Errors: -ENOENT, -EACCES (without words in err), STK_E_CORRUPT
- * no regular file or empty, -EIO, -ENOMEM.
+ * Maps the index at path for reading. It stays whole until it is released: indexes are
+ * replaced by renaming, never shortened. Errors: -ENOENT, -EACCES (without words in err),
+ * STK_E_CORRUPT no regular file or empty, -EIO, -ENOMEM.
  */
 int
 sti_store_load(struct sti_store_image *ret_image, struct sti_aio *aio, const char *path,
                stk_error *err);
 
 /*
- * Puts an index at path: written beside it under another name, synced, renamed, the directory
- * synced; a crash leaves the old one, the new one, or a file that nobody looks at.
- * Errors: -EROFS, -EACCES, -EPERM where the place cannot be written, -ENOSPC, -EIO, -ENOMEM.
+ * Puts an index at path: written beside it under another name, synced, renamed, the
+ * directory synced; a crash leaves the old one, the new one, or a file that nobody looks
+ * at. Errors: -EROFS, -EACCES, -EPERM where the place cannot be written, -ENOSPC, -EIO,
+ * -ENOMEM.
  */
 int
 sti_store_save(struct sti_aio *aio, const char *path, const struct sti_store_image *image,

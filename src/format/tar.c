@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tar. A header is a block of 512 bytes with a checksum; the member's data follows, padded to
- * blocks. What does not fit into a header comes before it in members of its own: pax records
- * (types x and g) or a GNU long name (L).
+ * Tar. A header is a block of 512 bytes with a checksum; the member's data follows,
+ * padded to blocks. What does not fit into a header comes before it in members of its
+ * own: pax records (types x and g) or a GNU long name (L).
  *
  *       0 100  name                       157 100  name of the linked file
  *     100   8  mode                       257   6  "ustar\0" (pax, ustar) or "ustar " (GNU)
@@ -51,9 +51,10 @@ refuse(const struct sti_tar *tar, const char *what, stk_error *err)
                               (ull)tar->offset, what);
 }
 
-/* ---- numbers ------------------------------------------------------------------------------ */
+/* ---- numbers ----------------------------------------------------------------------- */
 
-/* Base 256: the first byte is 0x80, the others are the number; 0xff would be a negative one. */
+/* Base 256: the first byte is 0x80, the others are the number; 0xff would be a negative
+ * one. */
 static bool
 parse_base_256(const unsigned char *at, size_t n_bytes, uint64_t *ret_value)
 {
@@ -112,7 +113,8 @@ parse_decimal(const char *at, size_t n_bytes, uint64_t *ret_value)
     return true;
 }
 
-/* Some old programs summed signed bytes: each of those from 128 on then counts 256 less. */
+/* Some old programs summed signed bytes: each of those from 128 on then counts 256
+ * less. */
 static bool
 has_checksum(const unsigned char *header)
 {
@@ -130,7 +132,7 @@ has_checksum(const unsigned char *header)
     return wanted == sum || (int64_t)wanted == (int64_t)sum - 256 * (int64_t)n_high;
 }
 
-/* ---- what is no archive --------------------------------------------------------------------- */
+/* ---- what is no archive ------------------------------------------------------------ */
 
 struct compression {
     const char *magic;
@@ -173,7 +175,7 @@ refuse_sparse(const struct sti_tar *tar, stk_error *err)
                   err);
 }
 
-/* ---- extended headers ------------------------------------------------------------------------ */
+/* ---- extended headers -------------------------------------------------------------- */
 
 static int
 take_path(struct sti_tar *tar, const char *path, size_t n_bytes, stk_error *err)
@@ -244,7 +246,7 @@ take_records(struct sti_tar *tar, const char *at, uint64_t n_bytes, bool is_glob
     return 0;
 }
 
-/* ---- members -------------------------------------------------------------------------------- */
+/* ---- members ----------------------------------------------------------------------- */
 
 /* The name in the header itself. */
 static void

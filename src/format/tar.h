@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tar archives, uncompressed: GNU, pax, ustar and v7 headers. A parser that is given windows of
- * the archive and says which member comes next or what it has to see; it reads nothing itself,
- * so the data of members is never looked at but where they are very short. Pure; any thread.
+ * Tar archives, uncompressed: GNU, pax, ustar and v7 headers. A parser that is given
+ * windows of the archive and says which member comes next or what it has to see; it reads
+ * nothing itself, so the data of members is never looked at but where they are very
+ * short. Pure; any thread.
  */
 #ifndef STI_FORMAT_TAR_H
 #define STI_FORMAT_TAR_H
@@ -54,24 +55,26 @@ enum sti_tar_step {
     STI_TAR_NEED    /* [offset, offset + need_bytes) must be in the window, within n_bytes */
 };
 
-/* Starts at the beginning of an archive of n_bytes. shown: borrowed as long as tar is used. */
+/* Starts at the beginning of an archive of n_bytes. shown: borrowed as long as tar is
+ * used. */
 void
 sti_tar_init(struct sti_tar *tar, uint64_t n_bytes, const char *shown);
 
 /*
- * Finds the next regular file. Directories, devices and FIFOs are passed over. Returns an enum
- * sti_tar_step, or -EINVAL: err says what is wrong, where, and what to do (no archive, compressed,
- * a damaged header, sparse, a link, a member that runs past the end).
+ * Finds the next regular file. Directories, devices and FIFOs are passed over. Returns an
+ * enum sti_tar_step, or -EINVAL: err says what is wrong, where, and what to do (no
+ * archive, compressed, a damaged header, sparse, a link, a member that runs past the
+ * end).
  */
 int
 sti_tar_next(struct sti_tar *tar, const struct sti_tar_window *window,
              struct sti_tar_member *ret_member, stk_error *err);
 
 /*
- * Splits a member's path as WebDataset does: the key is everything up to the first dot of the
- * last part, what is behind that dot is the field. Returns the length of the key, with
- * ret_field pointing into path; 0 where the file belongs to no sample: no dot, a name that begins
- * with one, or __name__.
+ * Splits a member's path as WebDataset does: the key is everything up to the first dot of
+ * the last part, what is behind that dot is the field. Returns the length of the key,
+ * with ret_field pointing into path; 0 where the file belongs to no sample: no dot, a
+ * name that begins with one, or __name__.
  */
 size_t
 sti_tar_split(const char *path, const char **ret_field);

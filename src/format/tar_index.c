@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From shards to an index. The samples are those of the shards one after the other. Which fields
- * there are is known only when all shards were read: those asked for, or all in order of
- * appearance, but for a label that is a number everywhere. A sample's span reaches from the
- * first to the last of its fields that are loaded, so one read brings them all: they lie beside
- * each other, with no more than headers between them.
+ * From shards to an index. The samples are those of the shards one after the other. Which
+ * fields there are is known only when all shards were read: those asked for, or all in
+ * order of appearance, but for a label that is a number everywhere. A sample's span
+ * reaches from the first to the last of its fields that are loaded, so one read brings
+ * them all: they lie beside each other, with no more than headers between them.
  *
- * Invariant: what is put depends on the shards' bytes and order alone, not on which was read
- * first. One thread, the aio's owner.
+ * Invariant: what is put depends on the shards' bytes and order alone, not on which was
+ * read first. One thread, the aio's owner.
  */
 #include "format/tar_index.h"
 
@@ -38,7 +38,7 @@ struct merge {
     bool are_required; /* they were asked for */
 };
 
-/* ---- fields --------------------------------------------------------------------------------- */
+/* ---- fields ------------------------------------------------------------------------ */
 
 static uint32_t
 find_field(const struct merge *merge, const char *name)
@@ -62,7 +62,8 @@ take_asked(struct merge *merge, const char *names)
     }
 }
 
-/* Whether the label's field is a number wherever there is one, and something else is loaded. */
+/* Whether the label's field is a number wherever there is one, and something else is
+ * loaded. */
 static bool
 is_label_only(const struct merge *merge)
 {
@@ -98,7 +99,7 @@ take_found(struct merge *merge)
     return 0;
 }
 
-/* ---- samples -------------------------------------------------------------------------------- */
+/* ---- samples ----------------------------------------------------------------------- */
 
 /* A sample as it will be in the index. */
 struct sample {
@@ -197,7 +198,7 @@ put_samples(struct merge *merge)
     return 0;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------ */
+/* ---- the whole --------------------------------------------------------------------- */
 
 /* Counts everything, so that the index can be allocated. */
 static int

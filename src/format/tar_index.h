@@ -18,9 +18,9 @@ struct sti_tar_place {
 };
 
 /*
- * Indexes shards: reads all their headers. opts: checked; its format may be AUTO. writer: sealed
- * on success, given to sti_index_writer_fini() in any case. Errors: as sti_tar_scan(); -EINVAL
- * no sample, or one without a field of opts; -E2BIG.
+ * Indexes shards: reads all their headers. opts: checked; its format may be AUTO. writer:
+ * sealed on success, given to sti_index_writer_fini() in any case. Errors: as
+ * sti_tar_scan(); -EINVAL no sample, or one without a field of opts; -E2BIG.
  */
 int
 sti_tar_index(struct sti_index_writer *writer, struct sti_aio *aio,

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scanning shards. Each is a chain: look at it, open it, read, parse, read where the next header
- * is, ... close. Many chains run at a time, each with one operation under way; what was read is
- * parsed on the pool before its operation is done. Where members are small the shard is read in
- * large pieces, because skipping their data would cost more than reading it; where they are
- * large, a page or two per header are read.
+ * Scanning shards. Each is a chain: look at it, open it, read, parse, read where the next
+ * header is, ... close. Many chains run at a time, each with one operation under way;
+ * what was read is parsed on the pool before its operation is done. Where members are
+ * small the shard is read in large pieces, because skipping their data would cost more
+ * than reading it; where they are large, a page or two per header are read.
  *
- * Invariant: a slot's shard and parser belong to the pool's thread between submit and done of
- * its read, and to the aio's owner otherwise; no two slots have one shard.
+ * Invariant: a slot's shard and parser belong to the pool's thread between submit and
+ * done of its read, and to the aio's owner otherwise; no two slots have one shard.
  */
 #include "format/tar_scan.h"
 

@@ -18,9 +18,10 @@ struct sti_tar_scan {
 };
 
 /*
- * Reads all headers. dir_fd: what the names are relative to, and shown its path. The scan must
- * be given to sti_tar_scan_fini() in any case. Errors, with the shard's path: as sti_tar_next()
- * and sti_shard_add(); -ENOENT, -EACCES, -EIO, -ENOMEM; STK_E_STALE one became shorter meanwhile.
+ * Reads all headers. dir_fd: what the names are relative to, and shown its path. The scan
+ * must be given to sti_tar_scan_fini() in any case. Errors, with the shard's path: as
+ * sti_tar_next() and sti_shard_add(); -ENOENT, -EACCES, -EIO, -ENOMEM; STK_E_STALE one
+ * became shorter meanwhile.
  */
 int
 sti_tar_scan(struct sti_tar_scan *scan, struct sti_aio *aio, int dir_fd, const char *shown,

@@ -10,7 +10,8 @@ struct sti_aio;
 struct statx;
 struct statx_timestamp;
 
-/* Nanoseconds since 1970, modulo 2^64: good for telling whether two times are the same. */
+/* Nanoseconds since 1970, modulo 2^64: good for telling whether two times are the
+ * same. */
 int64_t
 sti_time_ns(const struct statx_timestamp *time);
 
@@ -19,13 +20,14 @@ uint64_t
 sti_time_device(const struct statx *found);
 
 /*
- * Whether a time is so recent that a change made now could still get the same one: file systems
- * stamp with the tick of the kernel's clock, 1 to 10 ms.
+ * Whether a time is so recent that a change made now could still get the same one: file
+ * systems stamp with the tick of the kernel's clock, 1 to 10 ms.
  */
 bool
 sti_time_is_fresh(const struct statx_timestamp *time);
 
-/* Waits until a time that was fresh no longer is, serving the aio. Owner only; blocks for 20 ms. */
+/* Waits until a time that was fresh no longer is, serving the aio. Owner only; blocks for
+ * 20 ms. */
 void
 sti_time_let_pass(struct sti_aio *aio);
 

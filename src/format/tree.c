@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tree. A fixed number of slots, each one operation in flight with its buffers, are handed
- * out to whatever is to be done next: a listed directory's links first, then the next directory.
- * Invariant: a directory's entries are touched by one thread at a time: by the listing and the
- * sort behind it on a pool thread, after that by the owner alone. The operation's hand-over
- * orders the two.
+ * The tree. A fixed number of slots, each one operation in flight with its buffers, are
+ * handed out to whatever is to be done next: a listed directory's links first, then the
+ * next directory. Invariant: a directory's entries are touched by one thread at a time:
+ * by the listing and the sort behind it on a pool thread, after that by the owner alone.
+ * The operation's hand-over orders the two.
  *
- * A directory's time is taken before it is listed, so whoever changes it later changes the time
- * too; but times move in ticks of some milliseconds, so a directory that was changed just now is
- * waited for (see time.h).
+ * A directory's time is taken before it is listed, so whoever changes it later changes
+ * the time too; but times move in ticks of some milliseconds, so a directory that was
+ * changed just now is waited for (see time.h).
  */
 #include "format/tree.h"
 
@@ -275,8 +275,9 @@ on_dir_found(struct sti_aio_op *op)
     sti_aio_submit(scan->aio, op);
 }
 
-/* A link or an entry of unknown kind. What cannot be looked at counts as a file, as it does for
- * os.walk(); if it is wanted as a sample, sti_tree_stat() says what is wrong with it. */
+/* A link or an entry of unknown kind. What cannot be looked at counts as a file, as it
+ * does for os.walk(); if it is wanted as a sample, sti_tree_stat() says what is wrong
+ * with it. */
 static void
 on_kind_found(struct sti_aio_op *op)
 {
@@ -378,7 +379,8 @@ begin_sizing(struct scan *scan)
     return begin_entry(scan, STI_TREE_WANTED, on_size_found);
 }
 
-/* Lets time pass for all directories that were changed just now, and looks at them again. */
+/* Lets time pass for all directories that were changed just now, and looks at them
+ * again. */
 static void
 resume_paused(struct scan *scan)
 {
@@ -447,7 +449,8 @@ sti_tree_stat(struct sti_tree *tree, struct sti_aio *aio, stk_error *err)
     return rc;
 }
 
-/* By class, which is the directory just below the root, then by path; the root comes first. */
+/* By class, which is the directory just below the root, then by path; the root comes
+ * first. */
 static int
 compare_dirs(const void *a, const void *b, void *context)
 {

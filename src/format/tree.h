@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A directory tree as it is found: every directory below a root, symbolic links followed, with
- * the names in it in order. First all directories are listed, then the sizes of the files that
- * turned out to be wanted are asked for, both with many operations in flight.
+ * A directory tree as it is found: every directory below a root, symbolic links followed,
+ * with the names in it in order. First all directories are listed, then the sizes of the
+ * files that turned out to be wanted are asked for, both with many operations in flight.
  */
 #ifndef STI_FORMAT_TREE_H
 #define STI_FORMAT_TREE_H
@@ -59,20 +59,21 @@ struct sti_tree {
 };
 
 /*
- * Lists everything below root_fd. root_fd, endings and shown are set by the caller in
- * a tree that is otherwise zero. Errors, each with the path: -EACCES, -ELOOP, -ENAMETOOLONG,
- * -E2BIG, -ENOMEM, -EIO. The tree must be given to sti_tree_fini() in any case.
+ * Lists everything below root_fd. root_fd, endings and shown are set by the caller in a
+ * tree that is otherwise zero. Errors, each with the path: -EACCES, -ELOOP,
+ * -ENAMETOOLONG, -E2BIG, -ENOMEM, -EIO. The tree must be given to sti_tree_fini() in any
+ * case.
  */
 int
 sti_tree_scan(struct sti_tree *tree, struct sti_aio *aio, stk_error *err);
 
-/* Sorts the directories: the root, then by class, then by path, all in Python's order of str, so
- * that how the listings came in no longer shows. Errors: -ENOMEM. */
+/* Sorts the directories: the root, then by class, then by path, all in Python's order of
+ * str, so that how the listings came in no longer shows. Errors: -ENOMEM. */
 int
 sti_tree_sort(struct sti_tree *tree);
 
-/* Asks for the size of every WANTED entry, which becomes SAMPLE. Errors: -ENOENT a link leads
- * nowhere, -EINVAL no regular file, -EACCES, -ENOMEM, -EIO. */
+/* Asks for the size of every WANTED entry, which becomes SAMPLE. Errors: -ENOENT a link
+ * leads nowhere, -EINVAL no regular file, -EACCES, -ENOMEM, -EIO. */
 int
 sti_tree_stat(struct sti_tree *tree, struct sti_aio *aio, stk_error *err);
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Making views. What a view is as a whole (sums, largest samples, fingerprint, classes) is worked
- * out once, here, into the head that a data set of its own has from its index; after that
- * dataset.c only follows a sample down to the data set that has it. Ids of a view stay what they
- * are in every epoch, so caches may know samples by them; therefore a mix is a concatenation
- * whose weights are in the order of its epochs, not in its ids.
+ * Making views. What a view is as a whole (sums, largest samples, fingerprint, classes)
+ * is worked out once, here, into the head that a data set of its own has from its index;
+ * after that dataset.c only follows a sample down to the data set that has it. Ids of a
+ * view stay what they are in every epoch, so caches may know samples by them; therefore a
+ * mix is a concatenation whose weights are in the order of its epochs, not in its ids.
  *
- * Invariant: first_id are running sums of the children's samples, and what a view refers to lives
- * longer than the view (counted in n_users, which only asserts). Any thread, one view at a time.
+ * Invariant: first_id are running sums of the children's samples, and what a view refers
+ * to lives longer than the view (counted in n_users, which only asserts). Any thread, one
+ * view at a time.
  */
 #include "format/view.h"
 
@@ -51,7 +52,7 @@ no_memory(stk_error *err)
     return sti_error_set(err, -ENOMEM, "no memory for the view");
 }
 
-/* ---- what all views have -------------------------------------------------------------------- */
+/* ---- what all views have ----------------------------------------------------------- */
 
 static bool
 is_same_shape(const struct sti_index_head *a, const struct sti_index_head *b)
@@ -95,7 +96,8 @@ check_fields(const struct sti_dataset *first, const struct sti_dataset *other, u
     return 0;
 }
 
-/* The head, as far as it does not depend on which samples there are: what the children share. */
+/* The head, as far as it does not depend on which samples there are: what the children
+ * share. */
 static int
 share_head(struct sti_dataset *made, stk_error *err)
 {
@@ -190,7 +192,7 @@ set_fingerprint(struct sti_dataset *made, uint64_t hash)
     made->index.head.fingerprint = hash ? hash : 1;
 }
 
-/* ---- subset --------------------------------------------------------------------------------- */
+/* ---- subset ------------------------------------------------------------------------ */
 
 static int
 fill_subset(struct sti_dataset *made, const uint64_t *ids, uint64_t first, uint64_t n,
@@ -236,13 +238,13 @@ check_subset(const struct sti_dataset *child, const uint64_t *ids, uint64_t firs
 
     if (sti_dataset_draws(child))
         return sti_error_set(err, -EINVAL, "a mix has no subset; make a mix of subsets");
-    if (n == 0 || n > STI_DATASET_SAMPLES_MAX)
+    if (n == 0 || (ids && n > STI_DATASET_SAMPLES_MAX))
         return sti_error_set(err, -EINVAL, "a subset of %" PRIu64 " samples; 1 .. 2^48 is allowed",
                              n);
     if (!ids && (first >= count || n > count - first))
         return sti_error_set(err, -ERANGE,
-                             "samples %" PRIu64 " to %" PRIu64 " of a data set of %" PRIu64, first,
-                             first + n - 1, count);
+                             "%" PRIu64 " samples from %" PRIu64 " on of a data set of %" PRIu64, n,
+                             first, count);
     for (uint64_t at = 0; ids && at < n; at++)
         if (ids[at] >= count)
             return sti_error_set_sample(err, -ERANGE, ids[at], NULL,
@@ -274,7 +276,7 @@ sti_view_subset(struct sti_dataset **ret_dataset, struct sti_dataset *child, con
     return 0;
 }
 
-/* ---- concatenation -------------------------------------------------------------------------- */
+/* ---- concatenation ----------------------------------------------------------------- */
 
 static int
 fill_concat(struct sti_dataset *made, stk_error *err)
@@ -324,7 +326,7 @@ sti_view_concat(struct sti_dataset **ret_dataset, struct sti_dataset *const *chi
     return 0;
 }
 
-/* ---- mix ------------------------------------------------------------------------------------ */
+/* ---- mix --------------------------------------------------------------------------- */
 
 static int
 fill_mix(struct sti_dataset *made, const double *weights, uint64_t samples, stk_error *err)

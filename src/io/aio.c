@@ -4,14 +4,14 @@
  *
  *     in line -> under way (kernel or pool) -> [work on the pool] -> [delayed] -> ready -> done
  *
- * and is in exactly one of these places; queue_depth bounds those under way. The delay is the
- * emulated device's (io/shape): the real operation is done at once and its completion is held
- * back by the timer of the wait, so no thread sleeps for it.
+ * and is in exactly one of these places; queue_depth bounds those under way. The delay is
+ * the emulated device's (io/shape): the real operation is done at once and its completion
+ * is held back by the timer of the wait, so no thread sleeps for it.
  *
- * The owner's thread enters everything but sti_aio_wake() and the completion of pool jobs,
- * which pass through `remote` under the lock (STI_RANK_AIO). A waker writes its news first and
- * then looks at is_waiting; the owner sets is_waiting first and then looks for news; both
- * sequentially consistent, so one of them sees the other.
+ * The owner's thread enters everything but sti_aio_wake() and the completion of pool
+ * jobs, which pass through `remote` under the lock (STI_RANK_AIO). A waker writes its
+ * news first and then looks at is_waiting; the owner sets is_waiting first and then looks
+ * for news; both sequentially consistent, so one of them sees the other.
  */
 #include "io/aio_internal.h"
 
@@ -67,7 +67,7 @@ sti_aio_count(uint64_t *counter, uint64_t n) /* NOLINT(readability-non-const-par
     __atomic_store_n(counter, __atomic_load_n(counter, __ATOMIC_RELAXED) + n, __ATOMIC_RELAXED);
 }
 
-/* ---- delayed operations: a binary heap by due time ------------------------------------- */
+/* ---- delayed operations: a binary heap by due time --------------------------------- */
 
 static void
 delayed_push(struct sti_aio *aio, struct sti_aio_op *op)
@@ -106,7 +106,7 @@ delayed_pop(struct sti_aio *aio)
     return top;
 }
 
-/* ---- completion -------------------------------------------------------------------------- */
+/* ---- completion -------------------------------------------------------------------- */
 
 static void
 make_ready(struct sti_aio *aio, struct sti_aio_op *op)
@@ -118,7 +118,8 @@ make_ready(struct sti_aio *aio, struct sti_aio_op *op)
     sti_aio_queue_push(&aio->ready, op);
 }
 
-/* The operation and its work are over: count it, and hold it back if the device is emulated. */
+/* The operation and its work are over: count it, and hold it back if the device is
+ * emulated. */
 static void
 settle(struct sti_aio *aio, struct sti_aio_op *op)
 {
@@ -231,7 +232,8 @@ sti_aio_start_on_pool(struct sti_aio *aio, struct sti_aio_op *op)
     gather_for_pool(aio, op, STI_LANE_IO);
 }
 
-/* Takes what came back from the pool, and sets the mark at which more of it wakes the owner. */
+/* Takes what came back from the pool, and sets the mark at which more of it wakes the
+ * owner. */
 static void
 take_remote(struct sti_aio *aio)
 {
@@ -255,7 +257,7 @@ take_remote(struct sti_aio *aio)
     }
 }
 
-/* ---- the owner's side -------------------------------------------------------------------- */
+/* ---- the owner's side -------------------------------------------------------------- */
 
 void
 sti_aio_submit(struct sti_aio *aio, struct sti_aio_op *op)
@@ -298,7 +300,8 @@ run_done(struct sti_aio *aio)
     uint32_t n = aio->ready.n;
     struct sti_aio_op *op;
 
-    /* Only what is ready now: callbacks may make more, and the caller wants to come back. */
+    /* Only what is ready now: callbacks may make more, and the caller wants to come
+     * back. */
     for (uint32_t at = 0; at < n && (op = sti_aio_queue_pop(&aio->ready)) != NULL; at++) {
         aio->n_pending--;
         if (op->done)
@@ -358,7 +361,8 @@ sti_aio_wait(struct sti_aio *aio, uint64_t timeout_ns)
     sti_aio_count(&aio->stats.waits, timeout_ns > 0 ? 1 : 0);
     aio->method->wait(aio, timeout_ns);
     __atomic_store_n(&aio->is_waiting, 0, __ATOMIC_SEQ_CST);
-    /* An exchange, so that the owner sees what a waker wrote before it is taken as seen. */
+    /* An exchange, so that the owner sees what a waker wrote before it is taken as
+     * seen. */
     (void)__atomic_exchange_n(&aio->is_woken, 0, __ATOMIC_SEQ_CST);
     take_remote(aio);
     release_due(aio);
@@ -422,7 +426,7 @@ sti_aio_method_name(const struct sti_aio *aio)
     return aio->method->name;
 }
 
-/* ---- open and close ---------------------------------------------------------------------- */
+/* ---- open and close ---------------------------------------------------------------- */
 
 /* The last job may still be on its way out of complete_remote(). */
 static void

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Asynchronous file operations: one table of methods (uring, sync, fault) under all I/O of the
- * library. The unit is an operation; nothing else touches a file system.
+ * Asynchronous file operations: one table of methods (uring, sync, fault) under all I/O
+ * of the library. The unit is an operation; nothing else touches a file system.
  *
- * One thread, the owner, submits, flushes and waits; callbacks run on it. sti_aio_wake() alone
- * may be called by any thread. An operation lies in memory of its submitter and belongs to the
- * aio from submit until its done callback begins, which may submit it again or free it.
+ * One thread, the owner, submits, flushes and waits; callbacks run on it. sti_aio_wake()
+ * alone may be called by any thread. An operation lies in memory of its submitter and
+ * belongs to the aio from submit until its done callback begins, which may submit it
+ * again or free it.
  */
 #ifndef STI_IO_AIO_H
 #define STI_IO_AIO_H
@@ -42,8 +43,9 @@ enum sti_aio_kind {
     STI_AIO_KINDS
 };
 
-/* Called for each entry of a directory, on any thread, in the directory's own order. d_type is
- * DT_..., possibly DT_UNKNOWN. A result but 0 ends the listing with that result. */
+/* Called for each entry of a directory, on any thread, in the directory's own order.
+ * d_type is DT_..., possibly DT_UNKNOWN. A result but 0 ends the listing with that
+ * result. */
 typedef int (*sti_aio_list_fn)(void *context, const char *name, unsigned char d_type);
 
 typedef void (*sti_aio_fn)(struct sti_aio_op *op);
@@ -55,7 +57,7 @@ struct sti_aio_op {
     int dir_fd; /* AT_FDCWD or a directory's descriptor */
     int dir_fd2;
     int fd;
-    uint32_t open_flags; /* O_...; O_CLOEXEC is added. READ_FILE: O_DIRECT or 0 */
+    uint32_t open_flags; /* O_...; O_CLOEXEC is added. READ_FILE: O_DIRECT, O_NONBLOCK or 0 */
     uint32_t mode;
     uint32_t rename_flags;
     uint32_t unlink_flags;
@@ -104,7 +106,8 @@ struct sti_aio_opts {
     struct sti_fault *fault;
 };
 
-/* Errors: -EINVAL unknown method, -ENOSYS no uring here, -ENOMEM, -EMFILE. err says why. */
+/* Errors: -EINVAL unknown method, -ENOSYS no uring here, -ENOMEM, -EMFILE. err says
+ * why. */
 int
 sti_aio_open(struct sti_aio **ret_aio, const struct sti_aio_opts *opts, stk_error *err);
 
@@ -115,7 +118,8 @@ sti_aio_close(struct sti_aio *aio);
 const char *
 sti_aio_method_name(const struct sti_aio *aio);
 
-/* Takes an operation. Never fails: errors come as its result. Nothing starts before flush. */
+/* Takes an operation. Never fails: errors come as its result. Nothing starts before
+ * flush. */
 void
 sti_aio_submit(struct sti_aio *aio, struct sti_aio_op *op);
 
@@ -124,8 +128,8 @@ void
 sti_aio_flush(struct sti_aio *aio);
 
 /*
- * Flushes, waits until something completes, sti_aio_wake() is called or timeout_ns has passed
- * (0: only looks), and runs the done callbacks. Returns how many ran.
+ * Flushes, waits until something completes, sti_aio_wake() is called or timeout_ns has
+ * passed (0: only looks), and runs the done callbacks. Returns how many ran.
  */
 uint32_t
 sti_aio_wait(struct sti_aio *aio, uint64_t timeout_ns);
@@ -143,8 +147,8 @@ uint32_t
 sti_aio_pending(const struct sti_aio *aio);
 
 /*
- * Submits one operation and waits for it, serving others meanwhile. Owner only; op->done is
- * overwritten. Returns op->result.
+ * Submits one operation and waits for it, serving others meanwhile. Owner only; op->done
+ * is overwritten. Returns op->result.
  */
 int32_t
 sti_aio_run(struct sti_aio *aio, struct sti_aio_op *op);
@@ -161,8 +165,8 @@ struct sti_aio_stats {
 void
 sti_aio_get_stats(const struct sti_aio *aio, struct sti_aio_stats *ret_stats);
 
-/* An operation that has run a system call before: does it now, blocking, and sets result. Used
- * by the sync method and by whoever needs one call on a thread of its own. */
+/* An operation that has run a system call before: does it now, blocking, and sets result.
+ * Used by the sync method and by whoever needs one call on a thread of its own. */
 void
 sti_aio_op_execute(struct sti_aio_op *op);
 

@@ -15,10 +15,10 @@ struct sti_aio_queue {
 };
 
 /*
- * A method. open and close are called by the owner; start gives one operation to the method,
- * which may hold it until flush; wait blocks until the event descriptor is written, an
- * operation has completed or the timeout is over. submitted (or NULL) is told of each operation
- * as soon as it is submitted. A completed operation is handed to
+ * A method. open and close are called by the owner; start gives one operation to the
+ * method, which may hold it until flush; wait blocks until the event descriptor is
+ * written, an operation has completed or the timeout is over. submitted (or NULL) is told
+ * of each operation as soon as it is submitted. A completed operation is handed to
  * sti_aio_complete() on the owner's thread or to sti_aio_complete_remote() on any other.
  */
 struct sti_aio_method {
@@ -32,8 +32,9 @@ struct sti_aio_method {
 };
 
 /*
- * While many operations are under way the owner does not wake for each: it waits for a part of
- * them, a fraction of a millisecond at most. Wake-ups are what slow storage costs otherwise.
+ * While many operations are under way the owner does not wake for each: it waits for a
+ * part of them, a fraction of a millisecond at most. Wake-ups are what slow storage costs
+ * otherwise.
  */
 #define STI_AIO_WAIT_PART 4u
 #define STI_AIO_WAIT_MOST 64u
@@ -47,7 +48,8 @@ sti_aio_wait_part(uint32_t n)
     return n < 1 ? 1 : n > STI_AIO_WAIT_MOST ? STI_AIO_WAIT_MOST : n;
 }
 
-/* What a struct sti_fault begins with, so that only tests are linked with the fault method. */
+/* What a struct sti_fault begins with, so that only tests are linked with the fault
+ * method. */
 struct sti_fault_head {
     const struct sti_aio_method *method;
 };

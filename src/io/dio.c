@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Direct-I/O probing. btrfs and tmpfs read around the page cache but do not report an
- * alignment, so a trial decides there; its 4 KiB is what every device of today accepts. The
- * statx fields are newer than the headers of Debian 12, so they are named here (kernel 6.1; the
- * fallback can go when no supported kernel lacks them).
+ * alignment, so a trial decides there; its 4 KiB is what every device of today accepts.
+ * The statx fields are newer than the headers of Debian 12, so they are named here
+ * (kernel 6.1; the fallback can go when no supported kernel lacks them).
  */
 #include "io/dio.h"
 
@@ -12,13 +12,15 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define TRIAL_BYTES 4096u
 #ifndef STATX_DIOALIGN
 #define STATX_DIOALIGN 0x00002000U
 #endif
-/* struct statx: stx_dio_mem_align and stx_dio_offset_align lie at these bytes of the ABI. */
+/* struct statx: stx_dio_mem_align and stx_dio_offset_align lie at these bytes of the
+ * ABI. */
 #define DIO_MEM_ALIGN_AT 0x98
 #define DIO_OFFSET_ALIGN_AT 0x9c
 
@@ -71,10 +73,29 @@ try_read(int fd)
     return n >= 0;
 }
 
+/*
+ * io_uring takes O_NONBLOCK on a file that cannot be read without waiting (NFS, FUSE) for
+ * a wish to fail rather than to wait, so it is asked for only where it means nothing.
+ */
+static bool
+try_nowait(int fd)
+{
+    void *page =
+        mmap(NULL, TRIAL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct iovec part = {.iov_base = page, .iov_len = TRIAL_BYTES};
+
+    if (page == MAP_FAILED)
+        return false;
+    ssize_t n = preadv2(fd, &part, 1, 0, RWF_NOWAIT);
+    bool has_nowait = n >= 0 || errno == EAGAIN;
+    (void)munmap(page, TRIAL_BYTES); /* cannot fail: mapped above */
+    return has_nowait;
+}
+
 int
 sti_dio_probe(int dir_fd, const char *path, struct sti_dio *ret_dio)
 {
-    int fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+    int fd = openat(dir_fd, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_DIRECT);
 
     if (fd < 0 && errno == EINVAL) {
         *ret_dio = sti_dio_buffered();
@@ -88,6 +109,7 @@ sti_dio_probe(int dir_fd, const char *path, struct sti_dio *ret_dio)
             *ret_dio = (struct sti_dio){
                 .is_direct = true, .block_bytes = TRIAL_BYTES, .memory_align = TRIAL_BYTES};
     }
+    ret_dio->has_nowait = try_nowait(fd);
     (void)close(fd); /* read only: nothing to lose */
     return 0;
 }

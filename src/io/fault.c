@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fault method. An operation given to it is in flight twice: it waits to be issued, when its
- * effect on the file system becomes visible and may be found after a crash; then it waits to be
- * completed, when its submitter learns the result and a sync makes durable what it covers. Both
- * are steps, and the power can be cut before any of them. Operations are issued at each flush
- * and wait, all of them, and completed at each wait, all (in order) or a few (reordered).
+ * The fault method. An operation given to it is in flight twice: it waits to be issued,
+ * when its effect on the file system becomes visible and may be found after a crash; then
+ * it waits to be completed, when its submitter learns the result and a sync makes durable
+ * what it covers. Both are steps, and the power can be cut before any of them. Operations
+ * are issued at each flush and wait, all of them, and completed at each wait, all (in
+ * order) or a few (reordered).
  *
- * A sync covers what had completed when it was submitted, not when it was started: the stamp is
- * taken at submit (op->slot, which only the uring method needs otherwise).
+ * A sync covers what had completed when it was submitted, not when it was started: the
+ * stamp is taken at submit (op->slot, which only the uring method needs otherwise).
  *
- * Invariant: flights[0 .. n_flights) are the operations given and not completed, oldest first;
- * after the power is cut nothing changes the file system.
+ * Invariant: flights[0 .. n_flights) are the operations given and not completed, oldest
+ * first; after the power is cut nothing changes the file system.
  */
 #include "io/fault.h"
 
@@ -52,7 +53,7 @@ struct sti_fault {
     uint64_t n_matched[MAX_RULES];
 };
 
-/* ---- rules --------------------------------------------------------------------------------- */
+/* ---- rules ------------------------------------------------------------------------- */
 
 static bool
 is_on_path(const struct sti_fault *fault, const struct sti_aio_op *op, const char *part)
@@ -102,7 +103,7 @@ match_rule(struct sti_fault *fault, const struct sti_aio_op *op, uint64_t op_idx
     return NULL;
 }
 
-/* ---- steps --------------------------------------------------------------------------------- */
+/* ---- steps ------------------------------------------------------------------------- */
 
 /* Takes a step; false when there is no power for it. */
 static bool
@@ -201,8 +202,8 @@ complete(struct sti_fault *fault, uint32_t at)
     sti_aio_complete(fault->aio, flight.op);
 }
 
-/* Which one completes next: the first (or a seeded one) that neither hangs nor is delayed; only
- * delayed ones left: the first of them. n_flights: none. */
+/* Which one completes next: the first (or a seeded one) that neither hangs nor is
+ * delayed; only delayed ones left: the first of them. n_flights: none. */
 static uint32_t
 pick_next(struct sti_fault *fault)
 {
@@ -226,7 +227,7 @@ pick_next(struct sti_fault *fault)
     return n_able > 0 ? picked : delayed;
 }
 
-/* ---- the method ---------------------------------------------------------------------------- */
+/* ---- the method -------------------------------------------------------------------- */
 
 static int
 fault_open(struct sti_aio *aio, stk_error *err)
@@ -311,7 +312,7 @@ static const struct sti_aio_method fault_method = {
     .wait = fault_wait,
 };
 
-/* ---- what tests call ----------------------------------------------------------------------- */
+/* ---- what tests call --------------------------------------------------------------- */
 
 int
 sti_fault_new(struct sti_fault **ret_fault)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fault method of aio: a file system in memory, for tests, that can be told to fail and to
- * lose power. It is deterministic and all of it runs on the owner's thread.
+ * The fault method of aio: a file system in memory, for tests, that can be told to fail
+ * and to lose power. It is deterministic and all of it runs on the owner's thread.
  *
  * What a program may rely on after a crash, and not a bit more:
  *   - A completed SYNC (SYNC_DIR) of an object makes durable what had completed on that object
@@ -12,17 +12,18 @@
  *     another directory may have both names, never none.
  *   - After a failed sync, what it covered is lost to later syncs, though reads still show it.
  *
- * Time is counted in steps: each operation takes one when its effect becomes visible (it is
- * issued) and one when it completes. To test recovery, run a scenario once and ask for the
- * number of steps; then, for each step, run it anew with the power cut there, and for each
- * variant open what is left and recover:
+ * Time is counted in steps: each operation takes one when its effect becomes visible (it
+ * is issued) and one when it completes. To test recovery, run a scenario once and ask for
+ * the number of steps; then, for each step, run it anew with the power cut there, and for
+ * each variant open what is left and recover:
  *
  *     for (step = 0; step <= n_steps; step++)
  *         sti_fault_new(&fault), sti_fault_crash_at(fault, step), scenario(fault)
  *         for (variant = 0; variant < sti_fault_variants(fault); variant++)
  *             sti_fault_new_crashed(&left, fault, variant), recover(left)
  *
- * The root directory exists and is what AT_FDCWD means. There are no links and no permissions.
+ * The root directory exists and is what AT_FDCWD means. There are no links and no
+ * permissions.
  */
 #ifndef STI_IO_FAULT_H
 #define STI_IO_FAULT_H
@@ -38,10 +39,10 @@ int
 sti_fault_new(struct sti_fault **ret_fault);
 
 /*
- * What is found after a crash: the durable state and the variant's part of the rest. The pair
- * (from, variant) is a value: the same pair gives the same file system each time, as long as
- * from has no power or is not used. Rules and order are not inherited.
- * variant: below sti_fault_variants(from). Errors: -ENOMEM, -EINVAL.
+ * What is found after a crash: the durable state and the variant's part of the rest. The
+ * pair (from, variant) is a value: the same pair gives the same file system each time, as
+ * long as from has no power or is not used. Rules and order are not inherited. variant:
+ * below sti_fault_variants(from). Errors: -ENOMEM, -EINVAL.
  */
 int
 sti_fault_new_crashed(struct sti_fault **ret_fault, const struct sti_fault *from, uint64_t variant);
@@ -50,13 +51,14 @@ sti_fault_new_crashed(struct sti_fault **ret_fault, const struct sti_fault *from
 void
 sti_fault_free(struct sti_fault *fault);
 
-/* In how many ways a crash now can end: nothing of what is not durable, all of it, all but each
- * one, each one alone, 64 seeded parts, and three ways to tear each write of several sectors. */
+/* In how many ways a crash now can end: nothing of what is not durable, all of it, all
+ * but each one, each one alone, 64 seeded parts, and three ways to tear each write of
+ * several sectors. */
 uint64_t
 sti_fault_variants(const struct sti_fault *fault);
 
-/* Cuts the power before a step (0 is the first): it and all that follow give -EIO and change
- * nothing. UINT64_MAX: never. */
+/* Cuts the power before a step (0 is the first): it and all that follow give -EIO and
+ * change nothing. UINT64_MAX: never. */
 void
 sti_fault_crash_at(struct sti_fault *fault, uint64_t step);
 
@@ -72,7 +74,8 @@ sti_fault_ops(const struct sti_fault *fault);
 bool
 sti_fault_is_off(const struct sti_fault *fault);
 
-/* Issues and completes operations in a seeded order, one or a few at a time. 0: in order. */
+/* Issues and completes operations in a seeded order, one or a few at a time. 0: in
+ * order. */
 void
 sti_fault_reorder(struct sti_fault *fault, uint64_t seed);
 
@@ -81,9 +84,9 @@ uint32_t
 sti_fault_open_files(const struct sti_fault *fault);
 
 /*
- * Puts a file with these bytes at a path, durably, in place of what is there; its directory must
- * exist. For what a test finds on the disk, and for decay of what it has written.
- * Errors: -ENOMEM, -ENOENT, -ENOTDIR, -EISDIR, -EFBIG.
+ * Puts a file with these bytes at a path, durably, in place of what is there; its
+ * directory must exist. For what a test finds on the disk, and for decay of what it has
+ * written. Errors: -ENOMEM, -ENOENT, -ENOTDIR, -EISDIR, -EFBIG.
  */
 int
 sti_fault_put_file(struct sti_fault *fault, const char *path, const void *bytes, size_t n_bytes);
@@ -118,7 +121,8 @@ sti_fault_add_rule(struct sti_fault *fault, const struct sti_fault_rule *rule);
 void
 sti_fault_clear_rules(struct sti_fault *fault);
 
-/* Lets complete what hangs; rules stay. An aio with hanging operations does not close before. */
+/* Lets complete what hangs; rules stay. An aio with hanging operations does not close
+ * before. */
 void
 sti_fault_release(struct sti_fault *fault);
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a crash leaves. Every effect on the live state is a change in one list, in order. A node
- * holds a durable base; changes that a sync has made durable are folded into it from the head
- * of the node's own sequence, so that the order among changes of one object is kept even where
- * a later one became durable first. An image of a crash is, for each node, its base and then
- * in order the changes that are durable or that the variant keeps.
+ * What a crash leaves. Every effect on the live state is a change in one list, in order.
+ * A node holds a durable base; changes that a sync has made durable are folded into it
+ * from the head of the node's own sequence, so that the order among changes of one object
+ * is kept even where a later one became durable first. An image of a crash is, for each
+ * node, its base and then in order the changes that are durable or that the variant
+ * keeps.
  *
- * Invariant: base + all changes of a node, in order = its live state. (Lost changes included:
- * Linux goes on showing them.)
+ * Invariant: base + all changes of a node, in order = its live state. (Lost changes
+ * included: Linux goes on showing them.)
  */
 #include <assert.h>
 #include <errno.h>
@@ -32,7 +33,7 @@ sti_fault_random(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-/* ---- bytes and names ----------------------------------------------------------------------- */
+/* ---- bytes and names --------------------------------------------------------------- */
 
 int
 sti_fault_bytes_resize(struct sti_fault_bytes *bytes, uint64_t n_bytes)
@@ -113,7 +114,7 @@ sti_fault_names_set(struct sti_fault_names *names, const char *name, struct sti_
     return 0;
 }
 
-/* ---- changes ------------------------------------------------------------------------------- */
+/* ---- changes ----------------------------------------------------------------------- */
 
 struct sti_fault_change *
 sti_fault_change_new(const struct sti_fault_fs *fs, enum sti_fault_change_kind kind,
@@ -199,8 +200,8 @@ apply_write(const struct sti_fault_change *change, struct sti_fault_bytes *to, e
     return rc;
 }
 
-/* Applies a change to the durable state of a node; its targets are looked up in table, by ino,
- * unless table is NULL. */
+/* Applies a change to the durable state of a node; its targets are looked up in table, by
+ * ino, unless table is NULL. */
 static int
 apply(const struct sti_fault_change *change, struct sti_fault_node *to,
       struct sti_fault_node **table, enum tear tear, uint64_t *seed)
@@ -229,7 +230,7 @@ apply(const struct sti_fault_change *change, struct sti_fault_node *to,
     return rc;
 }
 
-/* ---- syncs --------------------------------------------------------------------------------- */
+/* ---- syncs ------------------------------------------------------------------------- */
 
 void
 sti_fault_disk_complete(struct sti_fault_fs *fs, uint64_t op_idx, uint64_t stamp)
@@ -302,7 +303,7 @@ sti_fault_disk_lose(struct sti_fault_fs *fs, const struct sti_fault_node *node, 
             change->is_lost = true;
 }
 
-/* ---- crashes ------------------------------------------------------------------------------- */
+/* ---- crashes ----------------------------------------------------------------------- */
 
 static void
 count_undecided(const struct sti_fault_fs *fs, uint64_t *ret_changes, uint64_t *ret_tearable)
@@ -457,8 +458,8 @@ copy_names(struct sti_fault_names *to, const struct sti_fault_names *from,
     return rc;
 }
 
-/* A file system that starts: what is durable is what programs see. Directories learn their
- * parents from the root downwards; what it does not reach has no name any more. */
+/* A file system that starts: what is durable is what programs see. Directories learn
+ * their parents from the root downwards; what it does not reach has no name any more. */
 static int
 mount_nodes(struct sti_fault_fs *fs, struct sti_fault_node **queue)
 {

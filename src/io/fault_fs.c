@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The live side of the fault method's file system: what a program sees. Each operation changes
- * the live state and puts the same change into the list of fault_disk.c. What can fail (memory,
- * checks) comes first, so an operation has its whole effect or none.
+ * The live side of the fault method's file system: what a program sees. Each operation
+ * changes the live state and puts the same change into the list of fault_disk.c. What can
+ * fail (memory, checks) comes first, so an operation has its whole effect or none.
  */
 #include "io/fault_fs.h"
 
@@ -15,7 +15,8 @@
 #include "base/mem.h"
 #include "io/aio.h"
 
-/* Far from real descriptors: a system call by mistake gives EBADF instead of doing harm. */
+/* Far from real descriptors: a system call by mistake gives EBADF instead of doing
+ * harm. */
 #define FIRST_FD 1000000
 #define MAX_FILE_BYTES (UINT64_C(1) << 30)
 #define DIRECT_BYTES 512u
@@ -68,7 +69,7 @@ sti_fault_fs_fini(struct sti_fault_fs *fs)
     sti_mem_free(fs->handles);
 }
 
-/* ---- descriptors and paths ----------------------------------------------------------------- */
+/* ---- descriptors and paths --------------------------------------------------------- */
 
 static struct sti_fault_handle *
 handle_of(const struct sti_fault_fs *fs, int fd)
@@ -178,7 +179,7 @@ sti_fault_find(const struct sti_fault_fs *fs, int dir_fd, const char *path,
     return rc;
 }
 
-/* ---- bytes --------------------------------------------------------------------------------- */
+/* ---- bytes ------------------------------------------------------------------------- */
 
 /* Changes the size, with a change that says so. */
 static int
@@ -274,13 +275,13 @@ read_path(const struct sti_fault_fs *fs, const struct sti_aio_op *op, uint32_t l
     return read_node(place.node, op->open_flags, op, limit_bytes);
 }
 
-/* ---- operations on descriptors ------------------------------------------------------------- */
+/* ---- operations on descriptors ----------------------------------------------------- */
 
 static int32_t
 open_path(struct sti_fault_fs *fs, const struct sti_aio_op *op)
 {
     const uint32_t known = O_ACCMODE | O_CREAT | O_EXCL | O_TRUNC | O_DIRECTORY | O_DIRECT |
-                           O_CLOEXEC | O_NOFOLLOW | O_NOATIME | O_PATH | O_LARGEFILE;
+                           O_CLOEXEC | O_NOFOLLOW | O_NOATIME | O_PATH | O_LARGEFILE | O_NONBLOCK;
     bool is_writing = (op->open_flags & O_ACCMODE) != O_RDONLY;
     struct sti_fault_place place;
     int rc = sti_fault_find(fs, op->dir_fd, op->path, &place);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The file system of the fault method: what programs see (live) and what would be found after a
- * crash (durable, plus changes of which any part may have reached the disk). fault_fs.c and
- * fault_names.c have the live side, fault_disk.c the other; nobody but fault.c uses this.
+ * The file system of the fault method: what programs see (live) and what would be found
+ * after a crash (durable, plus changes of which any part may have reached the disk).
+ * fault_fs.c and fault_names.c have the live side, fault_disk.c the other; nobody but
+ * fault.c uses this.
  */
 #ifndef STI_IO_FAULT_FS_H
 #define STI_IO_FAULT_FS_H
@@ -32,8 +33,8 @@ struct sti_fault_names {
     uint32_t capacity;
 };
 
-/* A file or a directory. Nodes are freed with the file system only, since the durable state may
- * name what the live one has unlinked. */
+/* A file or a directory. Nodes are freed with the file system only, since the durable
+ * state may name what the live one has unlinked. */
 struct sti_fault_node {
     struct sti_fault_node *next;
     uint64_t ino; /* 1 is the root; consecutive */
@@ -72,8 +73,8 @@ struct sti_fault_change {
     struct sti_fault_node *targets[2];
 };
 
-/* Where a path leads: its directory, its last name in that, and what has that name, if anything.
- * The name is "" where the path ends in the root or in "..". */
+/* Where a path leads: its directory, its last name in that, and what has that name, if
+ * anything. The name is "" where the path ends in the root or in "..". */
 struct sti_fault_place {
     struct sti_fault_node *dir;
     struct sti_fault_node *node;
@@ -107,8 +108,9 @@ void
 sti_fault_fs_fini(struct sti_fault_fs *fs);
 
 /*
- * Executes an operation on the live state; reads and writes do limit_bytes at most. A sync only
- * finds its object. ret_synced: the object of a sync, else NULL. Returns the result.
+ * Executes an operation on the live state; reads and writes do limit_bytes at most. A
+ * sync only finds its object. ret_synced: the object of a sync, else NULL. Returns the
+ * result.
  */
 int32_t
 sti_fault_fs_execute(struct sti_fault_fs *fs, const struct sti_aio_op *op, uint32_t limit_bytes,
@@ -126,7 +128,8 @@ sti_fault_fs_put(struct sti_fault_fs *fs, const char *path, const void *bytes, u
 struct sti_fault_node *
 sti_fault_node_new(struct sti_fault_fs *fs, uint32_t mode);
 
-/* Follows a path. Errors: -ENOENT, -ENOTDIR, -EBADF, -ENAMETOOLONG for what is before its end. */
+/* Follows a path. Errors: -ENOENT, -ENOTDIR, -EBADF, -ENAMETOOLONG for what is before its
+ * end. */
 int
 sti_fault_find(const struct sti_fault_fs *fs, int dir_fd, const char *path,
                struct sti_fault_place *place);
@@ -190,7 +193,8 @@ sti_fault_disk_lose(struct sti_fault_fs *fs, const struct sti_fault_node *node, 
 uint64_t
 sti_fault_disk_variants(const struct sti_fault_fs *fs);
 
-/* Fills an initialised, empty fs with what is left of another. Errors: -ENOMEM, -EINVAL. */
+/* Fills an initialised, empty fs with what is left of another. Errors: -ENOMEM,
+ * -EINVAL. */
 int
 sti_fault_disk_crash(struct sti_fault_fs *fs, const struct sti_fault_fs *from, uint64_t variant);
 

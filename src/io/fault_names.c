@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The operations of the fault method's file system that concern names: what is made, renamed,
- * removed, listed. Each changes the live names of one or two directories and logs the same.
+ * The operations of the fault method's file system that concern names: what is made,
+ * renamed, removed, listed. Each changes the live names of one or two directories and
+ * logs the same.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -103,8 +104,8 @@ check_rename(const struct sti_fault_place *from, const struct sti_fault_place *t
     return to->node->live_names.n > 0 ? -ENOTEMPTY : 0;
 }
 
-/* One change within a directory. Between two: the new name, and the removal of the old one,
- * which is never found without the new one. */
+/* One change within a directory. Between two: the new name, and the removal of the old
+ * one, which is never found without the new one. */
 static int
 log_rename(struct sti_fault_fs *fs, const struct sti_fault_place *from,
            const struct sti_fault_place *to)

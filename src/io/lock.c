@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Locks. flock(2) belongs to the open file, so it ends with a killed process and it keeps two
- * owners within one process apart. A lock file that was unlinked between opening and locking
- * protects nothing any more; then the one that is there now is tried.
+ * Locks. flock(2) belongs to the open file, so it ends with a killed process and it keeps
+ * two owners within one process apart. A lock file that was unlinked between opening and
+ * locking protects nothing any more; then the one that is there now is tried.
  */
 #include "io/lock.h"
 

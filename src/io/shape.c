@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Emulated storage. Each limit is a queue whose server is busy until a time; an operation is
- * done when the last of its queues has served it, and not before its latency is over. A queue
- * that was idle may start up to BURST_NS in the past, so that a wake-up that comes a little late
- * costs no bandwidth. Used by one thread at a time.
+ * Emulated storage. Each limit is a queue whose server is busy until a time; an operation
+ * is done when the last of its queues has served it, and not before its latency is over.
+ * A queue that was idle may start up to BURST_NS in the past, so that a wake-up that
+ * comes a little late costs no bandwidth. Used by one thread at a time.
  */
 #include "io/shape.h"
 

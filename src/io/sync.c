@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sync method: every operation is its system calls, on the pool's I/O lane. First-class,
- * since io_uring is refused on many clusters and in most containers. What is shared with the
- * pool goes through aio.c; here the owner only sleeps on the event descriptor.
+ * The sync method: every operation is its system calls, on the pool's I/O lane.
+ * First-class, since io_uring is refused on many clusters and in most containers. What is
+ * shared with the pool goes through aio.c; here the owner only sleeps on the event
+ * descriptor.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -36,7 +37,8 @@ read_at(int fd, void *bytes, uint32_t n_bytes, uint64_t offset)
 static int32_t
 read_file(const struct sti_aio_op *op)
 {
-    int fd = openat(op->dir_fd, op->path, O_RDONLY | O_CLOEXEC | (int)op->open_flags);
+    /* A pipe that lies where a file was fails at once instead of waiting for a writer. */
+    int fd = openat(op->dir_fd, op->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | (int)op->open_flags);
 
     if (fd < 0)
         return -errno;

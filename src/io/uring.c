@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The uring method. A small file is a chain of three entries on a slot of the ring's own file
- * table: open LINK read HARDLINK close. The hard link lets the close run after a short read,
- * which a plain link would cancel and so leak the slot; a failed open cancels the other two. The
- * slot is free again when the close has completed. A successful open says nothing where the
- * kernel can be told so; how many completions a failed chain then gives is tried at open.
+ * The uring method. A small file is a chain of three entries on a slot of the ring's own
+ * file table: open LINK read HARDLINK close. The hard link lets the close run after a
+ * short read, which a plain link would cancel and so leak the slot; a failed open cancels
+ * the other two. The slot is free again when the close has completed. A successful open
+ * says nothing where the kernel can be told so; how many completions a failed chain then
+ * gives is tried at open.
  *
- * One thread, the owner, makes the ring, submits and reaps (SINGLE_ISSUER, with completions
- * deferred to its waits where the kernel knows that). A read of the event descriptor is always
- * under way, so that a wake ends the wait. What io_uring has no entry for, or only a blocking
- * one, goes to the pool like in the sync method.
+ * One thread, the owner, makes the ring, submits and reaps (SINGLE_ISSUER, with
+ * completions deferred to its waits where the kernel knows that). A read of the event
+ * descriptor is always under way, so that a wake ends the wait. What io_uring has no
+ * entry for, or only a blocking one, goes to the pool like in the sync method.
  *
- * A ring that stops taking entries (a sandbox entered after open, for one) is broken for good:
- * what it did not take is done on the pool, like all that follows. What it did take stays under
- * way until the kernel says that it is over, since its memory is the kernel's until then.
+ * A ring that stops taking entries (a sandbox entered after open, for one) is broken for
+ * good: what it did not take is done on the pool, like all that follows. What it did take
+ * stays under way until the kernel says that it is over, since its memory is the kernel's
+ * until then.
  *
- * Invariant: an operation under way has n_pending completions to come, and its user data names
- * it and the part it is.
+ * Invariant: an operation under way has n_pending completions to come, and its user data
+ * names it and the part it is.
  */
 #include <assert.h>
 #include <errno.h>
@@ -53,7 +55,8 @@ get_sqe(struct uring *uring)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
 
-    /* uring_open() has seen that a chain for every operation under way and the event fit. */
+    /* uring_open() has seen that a chain for every operation under way and the event
+     * fit. */
     assert(sqe);
     if (!sqe) /* for a compiler that has no assertions to learn it from */
         __builtin_unreachable();
@@ -75,7 +78,9 @@ start_read_file(struct uring *uring, struct sti_aio_op *op)
     op->n_pending = uring->is_open_silent ? 2 : 3;
     op->open_result = 0;
     uring->n_expected += op->n_pending;
-    /* Without O_CLOEXEC: a slot of the ring is no descriptor, and the kernel refuses the flag. */
+    /* Without O_CLOEXEC: a slot of the ring is no descriptor, and the kernel refuses the
+     * flag. With O_NONBLOCK, where it is asked for, a pipe that lies where a file was
+     * does not wait for a writer. */
     io_uring_prep_openat_direct(sqe, op->dir_fd, op->path, O_RDONLY | (int)op->open_flags, 0,
                                 op->slot);
     sqe->flags |= IOSQE_IO_LINK;
@@ -209,8 +214,8 @@ take_result(struct sti_aio *aio, struct uring *uring, uint64_t data, int32_t res
             op->result = op->open_result;
         uring->free_slots[uring->n_free_slots++] = op->slot;
     }
-    /* -EINTR: a signal to an io-wq thread; nothing was done. The kinds that have entries may
-     * also be begun anew where a part was not taken. */
+    /* -EINTR: a signal to an io-wq thread; nothing was done. The kinds that have entries
+     * may also be begun anew where a part was not taken. */
     if (op->result == -EINTR || op->result == NOT_TAKEN) {
         op->result = 0;
         uring_start(aio, op);
@@ -234,7 +239,8 @@ reap(struct sti_aio *aio, struct uring *uring)
     io_uring_cq_advance(&uring->ring, n);
 }
 
-/* Takes back the entries that the kernel has not taken; what they were for starts anew. */
+/* Takes back the entries that the kernel has not taken; what they were for starts
+ * anew. */
 static void
 break_ring(struct sti_aio *aio, struct uring *uring)
 {
@@ -262,8 +268,8 @@ break_ring(struct sti_aio *aio, struct uring *uring)
     }
 }
 
-/* Looks at what a submit or wait returned. -EAGAIN, -EBUSY: the kernel is short of memory for
- * now; what it did not take goes next time. */
+/* Looks at what a submit or wait returned. -EAGAIN, -EBUSY: the kernel is short of memory
+ * for now; what it did not take goes next time. */
 static void
 check_submit(struct sti_aio *aio, struct uring *uring, int rc)
 {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A run told beforehand. The stream is walked as the fetcher walks it, with the same sizes, the
- * same rules of keeping and the same evictor, but nothing is read: a sample is in memory, on the
- * SSDs or not. Beside the walk runs a clock: origin and SSDs serve side by side, as far ahead of
- * the consumer as staging allows, and a batch is waited for until its last sample is there.
+ * A run told beforehand. The stream is walked as the fetcher walks it, with the same
+ * sizes, the same rules of keeping and the same evictor, but nothing is read: a sample is
+ * in memory, on the SSDs or not. Beside the walk runs a clock: origin and SSDs serve side
+ * by side, as far ahead of the consumer as staging allows, and a batch is waited for
+ * until its last sample is there.
  *
- * Epochs from some on are alike, so only the first are walked. The next use of each position
- * comes from tables over the walked epochs and one more: 8 bytes for each of their positions.
- * Values only; the calling thread's.
+ * Epochs from some on are alike, so only the first are walked. The next use of each
+ * position comes from tables over the walked epochs and one more: 8 bytes for each of
+ * their positions. Values only; the calling thread's.
  */
 #include "loader/explain.h"
 
@@ -83,7 +84,7 @@ length_of(const struct walk *walk, uint64_t sample)
     return sti_dataset_length(walk->dataset, sample);
 }
 
-/* ---- keeping ------------------------------------------------------------------------------ */
+/* ---- keeping ----------------------------------------------------------------------- */
 
 static void
 drop(struct walk *walk, uint64_t sample)
@@ -188,7 +189,7 @@ give_back(struct walk *walk, uint64_t position, uint64_t n_bytes, uint64_t limit
     }
 }
 
-/* ---- the walk ----------------------------------------------------------------------------- */
+/* ---- the walk ---------------------------------------------------------------------- */
 
 static void
 bring_from_origin(struct walk *walk, uint64_t sample, stk_explained *epoch)
@@ -214,7 +215,8 @@ count_for_bound(struct walk *walk, uint64_t sample, uint64_t position)
         return;
     }
     walk->flags[sample] |= SEEN;
-    /* In its epoch it is new unless an earlier position of the epoch had it; padding only. */
+    /* In its epoch it is new unless an earlier position of the epoch had it; padding
+     * only. */
     (void)position;
     sti_bound_sample(&walk->bound, length_of(walk, sample), true, is_new);
 }
@@ -276,7 +278,7 @@ take(struct walk *walk, uint64_t position, stk_explained *epoch)
     epoch->tier_bytes[tier] += n_bytes;
 }
 
-/* ---- the clock ---------------------------------------------------------------------------- */
+/* ---- the clock --------------------------------------------------------------------- */
 
 static double
 seconds_of(const struct walk *walk, stk_tier tier, double n_samples, double n_bytes)
@@ -295,7 +297,8 @@ seconds_of(const struct walk *walk, stk_tier tier, double n_samples, double n_by
     return sti_cost_curve_seconds(&curve, n_samples, n_bytes, walk->depth);
 }
 
-/* A batch is served and consumed. before: the epoch's counts when it began. Adds to busy_s. */
+/* A batch is served and consumed. before: the epoch's counts when it began. Adds to
+ * busy_s. */
 static void
 pass_batch(struct walk *walk, const stk_explained *before, stk_explained *epoch, double *busy_s)
 {
@@ -368,7 +371,7 @@ walk_epoch(struct walk *walk, uint64_t idx, stk_explained *epoch)
     conclude_epoch(walk, epoch, began_s, busy_s);
 }
 
-/* ---- set-up ------------------------------------------------------------------------------- */
+/* ---- set-up ------------------------------------------------------------------------ */
 
 static int
 make_tables(struct walk *walk)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The loader. It resolves its options, takes a part of the engine's RAM, attaches a fetcher to
- * the loop and from then on meets it only in staging. What it keeps itself (the consumer's
- * position, how many batches are out, the last error) belongs to the thread that uses it.
+ * The loader. It resolves its options, takes a part of the engine's RAM, attaches a
+ * fetcher to the loop and from then on meets it only in staging. What it keeps itself
+ * (the consumer's position, how many batches are out, the last error) belongs to the
+ * thread that uses it.
  *
  * Invariant: (epoch, epoch_step) is the batch that the next call of next will return.
  */
@@ -42,8 +43,8 @@ wake_loop(void *loop)
     sti_loop_wake(loop);
 }
 
-/* The arbiter of the device that the data set's first sample lies on; NULL where it cannot be
- * told, and then nothing is arbitrated. */
+/* The arbiter of the device that the data set's first sample lies on; NULL where it
+ * cannot be told, and then nothing is arbitrated. */
 static struct sti_budget *
 find_budget(struct sti_engine *engine, const struct sti_dataset *dataset)
 {
@@ -93,6 +94,9 @@ take_ssds(struct sti_loader *loader, stk_error *err)
     return 0;
 }
 
+static int
+begin_at_state(struct sti_loader *loader, const stk_loader_opts *opts, stk_error *err);
+
 int
 sti_loader_open(struct sti_loader **ret_loader, struct sti_engine *engine,
                 const struct sti_dataset *dataset, const stk_loader_opts *opts,
@@ -130,11 +134,18 @@ sti_loader_open(struct sti_loader **ret_loader, struct sti_engine *engine,
     if (rc < 0)
         goto err_taken;
     loader->epoch_batches = sti_fetcher_epoch_batches(loader->fetcher);
+    if (opts->state) {
+        rc = begin_at_state(loader, opts, err);
+        if (rc < 0)
+            goto err_fetcher;
+    }
     loader->task = (struct sti_task){.step = sti_fetcher_step, .context = loader->fetcher};
     sti_loop_attach(sti_engine_loop(engine), &loader->task);
     *ret_loader = loader;
     return 0;
 
+err_fetcher:
+    sti_fetcher_free(loader->fetcher);
 err_taken:
     sti_engine_return_files(engine, fetcher_opts->open_files);
     sti_engine_return_ssds(engine, loader->ssd_bytes);
@@ -159,7 +170,7 @@ sti_loader_close(struct sti_loader *loader)
     sti_mem_free(loader);
 }
 
-/* ---- batches -------------------------------------------------------------------------------- */
+/* ---- batches ----------------------------------------------------------------------- */
 
 static void
 describe_bad(struct sti_loader *loader, const struct sti_record *record)
@@ -201,17 +212,37 @@ batch_fields(const struct sti_loader *loader)
     return loader->resolved.fetcher.item_bytes > 0 ? 1 : sti_dataset_fields(loader->dataset);
 }
 
+/* Why a wait ended without a batch. */
+static const char *
+wait_text(int code)
+{
+    switch (code) {
+    case -EINTR:
+        return "the wait for a batch was interrupted";
+    case -ETIMEDOUT:
+        return "the batch was not there in time";
+    case -EAGAIN:
+        return "nothing is pushed that makes a batch; push ids or end the epoch";
+    default:
+        return sti_error_text(code);
+    }
+}
+
 int
 sti_loader_next(struct sti_loader *loader, stk_batch *batch, uint64_t timeout_ns)
 {
     struct sti_staging *staging = sti_fetcher_staging(loader->fetcher);
     struct sti_record *record;
 
+    if (!batch)
+        return sti_error_set(&loader->last_error, -EINVAL, "batch is required");
     if (loader->n_out >= loader->resolved.borrow_max)
         return sti_error_set(&loader->last_error, STK_E_BORROW,
                              "%" PRIu32 " batches are borrowed already; release one first",
                              loader->n_out);
     int rc = sti_staging_next(staging, timeout_ns, &record);
+    if (rc < 0)
+        return sti_error_set(&loader->last_error, rc, "%s", wait_text(rc));
     if (rc != STK_BATCH)
         return rc;
     advance(loader, &record->cut);
@@ -304,7 +335,18 @@ sti_loader_replacements(struct sti_loader *loader, stk_replacement *out, uint32_
     return (int)n;
 }
 
-/* ---- positions ------------------------------------------------------------------------------ */
+/* ---- positions --------------------------------------------------------------------- */
+
+/* Whether there is such a batch; the end of the run counts as one. */
+static bool
+is_position(const struct sti_loader *loader, uint64_t epoch, uint64_t epoch_step)
+{
+    uint64_t epochs = loader->resolved.fetcher.epochs;
+
+    if (epoch_step >= loader->epoch_batches || epoch > UINT32_MAX)
+        return false;
+    return epochs == 0 || epoch < epochs || (epoch == epochs && epoch_step == 0);
+}
 
 int
 sti_loader_seek(struct sti_loader *loader, uint64_t epoch, uint64_t epoch_step)
@@ -315,8 +357,7 @@ sti_loader_seek(struct sti_loader *loader, uint64_t epoch, uint64_t epoch_step)
         return -ENOTSUP;
     if (loader->n_out > 0)
         return -EBUSY;
-    if (epoch_step >= loader->epoch_batches || epoch > UINT32_MAX ||
-        (opts->epochs > 0 && epoch >= opts->epochs && (epoch > opts->epochs || epoch_step > 0)))
+    if (!is_position(loader, epoch, epoch_step))
         return -ERANGE;
     sti_staging_command(sti_fetcher_staging(loader->fetcher), STI_COMMAND_SEEK, epoch,
                         epoch_step * opts->batch_size);
@@ -394,9 +435,10 @@ check_field(const char *name, uint64_t saved, uint64_t here, stk_error *err)
                          here);
 }
 
-int
-sti_loader_restore_state(struct sti_loader *loader, const void *state, size_t n_bytes,
-                         stk_error *err)
+/* Whether a saved position is one of this loader's, and which. */
+static int
+take_state(const struct sti_loader *loader, const void *state, size_t n_bytes,
+           struct sti_loader_state *ret_saved, stk_error *err)
 {
     struct sti_loader_state saved;
     const struct sti_loader_state here = describe_position(loader);
@@ -418,23 +460,51 @@ sti_loader_restore_state(struct sti_loader *loader, const void *state, size_t n_
         rc = check_field("drop_last", saved.drop_last, here.drop_last, err);
     if (rc < 0)
         return rc;
-    /* On another world the tail of an epoch may have one batch less: then the epoch is over. */
+    /* On another world the tail of an epoch may have one batch less: then the epoch is
+     * over. */
     if (saved.epoch_step >= loader->epoch_batches) {
         saved.epoch++;
         saved.epoch_step = 0;
     }
-    rc = sti_loader_seek(loader, saved.epoch, saved.epoch_step);
-    if (rc == -EBUSY)
-        return sti_error_set(err, rc, "%" PRIu32 " batches are borrowed; release them first",
-                             loader->n_out);
-    if (rc < 0)
-        return sti_error_set(err, rc,
+    if (!is_position(loader, saved.epoch, saved.epoch_step))
+        return sti_error_set(err, -ERANGE,
                              "epoch %" PRIu64 " of the state is beyond this run's %" PRIu64,
                              saved.epoch, loader->resolved.fetcher.epochs);
+    *ret_saved = saved;
     return 0;
 }
 
-/* ---- statistics ----------------------------------------------------------------------------- */
+int
+sti_loader_restore_state(struct sti_loader *loader, const void *state, size_t n_bytes,
+                         stk_error *err)
+{
+    struct sti_loader_state saved;
+    int rc = take_state(loader, state, n_bytes, &saved, err);
+
+    if (rc < 0)
+        return rc;
+    rc = sti_loader_seek(loader, saved.epoch, saved.epoch_step);
+    if (rc < 0)
+        return sti_error_set(err, rc, "%" PRIu32 " batches are borrowed; release them first",
+                             loader->n_out);
+    return 0;
+}
+
+static int
+begin_at_state(struct sti_loader *loader, const stk_loader_opts *opts, stk_error *err)
+{
+    struct sti_loader_state saved;
+    int rc = take_state(loader, opts->state, opts->state_bytes, &saved, err);
+
+    if (rc < 0)
+        return rc;
+    sti_fetcher_begin_at(loader->fetcher, saved.epoch, saved.epoch_step * opts->batch_size);
+    loader->epoch = saved.epoch;
+    loader->epoch_step = saved.epoch_step;
+    return 0;
+}
+
+/* ---- statistics -------------------------------------------------------------------- */
 
 struct learned {
     const struct sti_fetcher *fetcher;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Resolving a loader's options. Pure: everything it depends on is an argument, so what a set of
- * options means can be told without an engine.
+ * Resolving a loader's options. Pure: everything it depends on is an argument, so what a
+ * set of options means can be told without an engine.
  */
 #include "loader/resolve.h"
 
@@ -128,8 +128,8 @@ resolve_layout(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *ask
     return 0;
 }
 
-/* How many batches staging_bytes holds, between the least and what positions can be counted
- * for. */
+/* How many batches staging_bytes holds, between the least and what positions can be
+ * counted for. */
 static uint32_t
 count_records(const struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *asked,
               uint32_t least)
@@ -155,8 +155,8 @@ count_records(const struct sti_fetcher_opts *fetcher, const struct sti_plan_opts
     return n < least ? least : (uint32_t)n;
 }
 
-/* Batches that must have a place at the same time: those that the consumer may hold, and two. A
- * smaller staging would have it wait for what it holds itself. */
+/* Batches that must have a place at the same time: those that the consumer may hold, and
+ * two. A smaller staging would have it wait for what it holds itself. */
 static int
 check_borrowed(const stk_loader_opts *opts, uint32_t least, stk_error *err)
 {
@@ -189,8 +189,8 @@ resolve_staging(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *as
                              "a sample of %" PRIu64 " bytes is larger than the %" PRIu64
                              " that a sample may have",
                              max_bytes, STI_ORIGIN_SAMPLE_MAX);
-    /* With replacement a batch may hold the largest sample again and again; where an epoch is more
-     * than one permutation, again where two of them meet. */
+    /* With replacement a batch may hold the largest sample again and again; where an
+     * epoch is more than one permutation, again where two of them meet. */
     if (fetcher->order.replacement || fetcher->order.kind == STK_ORDER_LIST ||
         fetcher->order.num_samples > sti_dataset_count(dataset) ||
         fetcher->batch_size > sti_dataset_count(dataset) ||
@@ -218,8 +218,8 @@ resolve_staging(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *as
     return 0;
 }
 
-/* Epochs known ahead: where each rank reads everything in each epoch, the next use is in the
- * next one; else it may be several epochs away. */
+/* Epochs known ahead: where each rank reads everything in each epoch, the next use is in
+ * the next one; else it may be several epochs away. */
 static uint32_t
 held_epochs(const struct sti_fetcher_opts *fetcher, const stk_loader_opts *opts)
 {
@@ -228,7 +228,8 @@ held_epochs(const struct sti_fetcher_opts *fetcher, const stk_loader_opts *opts)
     if (fetcher->order.world == 1 && !fetcher->order.replacement)
         held = 2;
     if (opts->epochs > 0 && opts->horizon_epochs == 0) {
-        /* The whole run is known: as much of it as costs no more memory than the whole set. */
+        /* The whole run is known: as much of it as costs no more memory than the whole
+         * set. */
         uint64_t most = 2 * (uint64_t)fetcher->order.world;
 
         if (fetcher->order.world > 1)

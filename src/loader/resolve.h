@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From what a person asked for to what the fetcher is given: defaults, ranges, and whether it
- * can work at all. */
+/* From what a person asked for to what the fetcher is given: defaults, ranges, and
+ * whether it can work at all. */
 #ifndef STI_LOADER_RESOLVE_H
 #define STI_LOADER_RESOLVE_H
 
@@ -15,8 +15,8 @@ struct sti_plan_opts {
     const struct sti_dataset *dataset;
 };
 
-/* The loader's options as resolved. ram_bytes is what the data set can use; the engine may have
- * less. */
+/* The loader's options as resolved. ram_bytes is what the data set can use; the engine
+ * may have less. */
 struct sti_resolved {
     struct sti_fetcher_opts fetcher;
     uint32_t borrow_max;
@@ -26,8 +26,8 @@ struct sti_resolved {
 };
 
 /*
- * Fills ret_resolved but for what belongs to the engine. Errors: -EINVAL (err names the option
- * and its range), STK_E_INFEASIBLE. Pure.
+ * Fills ret_resolved but for what belongs to the engine. Errors: -EINVAL (err names the
+ * option and its range), STK_E_INFEASIBLE. Pure.
  */
 int
 sti_loader_resolve(struct sti_resolved *ret_resolved, const struct sti_plan_opts *asked,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the bytes of a sample lie: a range of a file. Every format comes down to this, so that
- * whatever reads samples knows no format.
+ * Where the bytes of a sample lie: a range of a file. Every format comes down to this, so
+ * that whatever reads samples knows no format.
  */
 #ifndef STI_MODEL_EXTENT_H
 #define STI_MODEL_EXTENT_H

@@ -23,15 +23,16 @@ struct sti_hierarchy {
 };
 
 /*
- * Parses "ram:32G ssd:/local/cache:200G": tiers separated by blanks, each a name, for ssd the
- * path of a directory, and a capacity (suffixes K, M, G, T, powers of 1024). ram comes once at
- * most, ssd up to STI_SSDS_MAX times, each path once. NULL and "" give no tier.
- * Errors: -EINVAL; err names the part.
+ * Parses "ram:32G ssd:/local/cache:200G": tiers separated by blanks, each a name, for ssd
+ * the path of a directory, and a capacity (suffixes K, M, G, T, powers of 1024). ram
+ * comes once at most, ssd up to STI_SSDS_MAX times, each path once. NULL and "" give no
+ * tier. Errors: -EINVAL; err names the part.
  */
 int
 sti_hierarchy_parse(struct sti_hierarchy *ret_hierarchy, const char *text, stk_error *err);
 
-/* Parses a size: digits with an optional suffix K, M, G or T (powers of 1024). 0 or -EINVAL. */
+/* Parses a size: digits with an optional suffix K, M, G or T (powers of 1024). 0 or
+ * -EINVAL. */
 int
 sti_size_parse(uint64_t *ret_bytes, const char *text, uint64_t n_chars);
 

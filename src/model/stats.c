@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Histograms. Below 16 ns a bucket holds one value; above, an octave has 16 buckets: bucket
- * 16 (o - 3) + m for values whose highest bit is o and whose next four bits are m. Pure.
+ * Histograms. Below 16 ns a bucket holds one value; above, an octave has 16 buckets:
+ * bucket 16 (o - 3) + m for values whose highest bit is o and whose next four bits are m.
+ * Pure.
  */
 #include "model/stats.h"
 

@@ -20,8 +20,8 @@ struct sti_histogram {
 void
 sti_histogram_add(struct sti_histogram *histogram, uint64_t ns);
 
-/* The time below or at which a fraction of the entries lies, to a sixteenth of an octave; the
- * largest entry bounds it. 0 when empty. */
+/* The time below or at which a fraction of the entries lies, to a sixteenth of an octave;
+ * the largest entry bounds it. 0 when empty. */
 uint64_t
 sti_histogram_quantile(const struct sti_histogram *histogram, double fraction);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Draws. One keyed permutation shuffles an epoch's draws; another for each pass through a part
- * says which of its samples the k-th draw since the beginning of the run is. Invariant: of any
- * `size` draws in a row from a part of that size, beginning at a multiple of it, each sample is
- * one. Values only; any thread.
+ * Draws. One keyed permutation shuffles an epoch's draws; another for each pass through a
+ * part says which of its samples the k-th draw since the beginning of the run is.
+ * Invariant: of any `size` draws in a row from a part of that size, beginning at a
+ * multiple of it, each sample is one. Values only; any thread.
  */
 #include "order/draws.h"
 
@@ -38,8 +38,8 @@ sti_draws_divide(uint64_t *first_draw, const double *weights, uint32_t n_parts, 
         first_draw[p + 1] = (uint64_t)((sti_u128)samples * scale(weights[p], largest) / sum);
         given += first_draw[p + 1];
     }
-    /* Fewer than n_parts are left: each goes to the largest remainder that has none yet, marked
-     * by its share having become larger than the exact one. */
+    /* Fewer than n_parts are left: each goes to the largest remainder that has none yet,
+     * marked by its share having become larger than the exact one. */
     for (; given < samples; given++) {
         uint32_t best = 0;
         sti_u128 best_rest = 0;

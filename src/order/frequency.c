@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Read counts. Where the answer does not need the epochs one by one it is given without them: a
- * rank that is alone reads every sample once per epoch, and an order without a shuffle repeats
- * itself. Values only; any thread.
+ * Read counts. Where the answer does not need the epochs one by one it is given without
+ * them: a rank that is alone reads every sample once per epoch, and an order without a
+ * shuffle repeats itself. Values only; any thread.
  */
 #include "order/frequency.h"
 

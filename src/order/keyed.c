@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The keyed order. The network works on the least power of two that holds n: each round changes
- * one half by a hash of the other, which undoes itself, so any hash gives a bijection. What
- * lands at or beyond n is sent through again until it comes down below n; since the network is a
- * bijection such a walk stays on one cycle, which holds an element below n: the one it began at.
+ * The keyed order. The network works on the least power of two that holds n: each round
+ * changes one half by a hash of the other, which undoes itself, so any hash gives a
+ * bijection. What lands at or beyond n is sent through again until it comes down below n;
+ * since the network is a bijection such a walk stays on one cycle, which holds an element
+ * below n: the one it began at.
  *
- * Twelve rounds, because small sets have halves of a bit or two, where each round does little
- * (tests/test_order_keyed.c looks at every permutation of four). The results are part of what a
- * saved position means: nothing here may change without a new order kind.
+ * Twelve rounds, because small sets have halves of a bit or two, where each round does
+ * little (tests/test_order_keyed.c looks at every permutation of four). The results are
+ * part of what a saved position means: nothing here may change without a new order kind.
  *
- * Invariant: sti_keyed_find(sti_keyed_at(p)) = p for every p below n. Values only; any thread.
+ * Invariant: sti_keyed_find(sti_keyed_at(p)) = p for every p below n. Values only; any
+ * thread.
  */
 #include "order/keyed.h"
 
 #include "order/mix.h"
 
-/* What a round adds to a half: the top of a product, which depends on every bit of the other. */
+/* What a round adds to a half: the top of a product, which depends on every bit of the
+ * other. */
 static inline uint64_t
 hash(uint64_t half, uint64_t key, uint32_t n_bits)
 {

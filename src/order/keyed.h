@@ -19,11 +19,13 @@ struct sti_keyed {
     uint64_t keys[STI_KEYED_ROUNDS];
 };
 
-/* n: 1 .. 2^48. Takes some tens of nanoseconds: cheap enough to be made anew for one element. */
+/* n: 1 .. 2^48. Takes some tens of nanoseconds: cheap enough to be made anew for one
+ * element. */
 void
 sti_keyed_init(struct sti_keyed *keyed, uint64_t n, uint64_t seed, uint64_t epoch);
 
-/* The element at a position, both below n. Less than two passes of the network on average. */
+/* The element at a position, both below n. Less than two passes of the network on
+ * average. */
 uint64_t
 sti_keyed_at(const struct sti_keyed *keyed, uint64_t position);
 

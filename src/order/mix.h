@@ -7,9 +7,9 @@
 
 #define STI_MIX_INCREMENT UINT64_C(0x9e3779b97f4a7c15)
 
-/* The finalizer of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
- * Generators", OOPSLA 2014): a bijection in which each input bit reaches each output bit. 0
- * stays 0, so add STI_MIX_INCREMENT first where that matters. */
+/* The finalizer of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom
+ * Number Generators", OOPSLA 2014): a bijection in which each input bit reaches each
+ * output bit. 0 stays 0, so add STI_MIX_INCREMENT first where that matters. */
 static inline uint64_t
 sti_mix(uint64_t word)
 {

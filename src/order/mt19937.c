@@ -2,15 +2,15 @@
 /*
  * MT19937, a block of 624 words at a time.
  *
- * The generator's step is linear over GF(2) and its characteristic polynomial phi has degree
- * 19937, so K steps are x^K mod phi, a polynomial of at most 19937 coefficients: the state after
- * K steps is the sum of the states after those i steps whose coefficient is 1 (Haramoto et al.,
- * "Efficient Jump Ahead for F2-Linear Random Number Generators", INFORMS J. Computing 20(3),
- * 2008). phi is sparse, so reducing a square is cheap, and a state is a window of the sequence
- * of words, so the sum is taken over one array.
+ * The generator's step is linear over GF(2) and its characteristic polynomial phi has
+ * degree 19937, so K steps are x^K mod phi, a polynomial of at most 19937 coefficients:
+ * the state after K steps is the sum of the states after those i steps whose coefficient
+ * is 1 (Haramoto et al., "Efficient Jump Ahead for F2-Linear Random Number Generators",
+ * INFORMS J. Computing 20(3), 2008). phi is sparse, so reducing a square is cheap, and a
+ * state is a window of the sequence of words, so the sum is taken over one array.
  *
- * Invariant: the words of a block are 624 consecutive words of the linear sequence; outputs are
- * tempered copies of them. Values only; any thread.
+ * Invariant: the words of a block are 624 consecutive words of the linear sequence;
+ * outputs are tempered copies of them. Values only; any thread.
  */
 #include "order/mt19937.h"
 
@@ -21,7 +21,8 @@
 #define MATRIX UINT32_C(0x9908b0df)
 #define UPPER UINT32_C(0x80000000)
 
-/* Up to this a jump walks: making 2^22 outputs takes about as long as the polynomial does. */
+/* Up to this a jump walks: making 2^22 outputs takes about as long as the polynomial
+ * does. */
 #define WALK_MAX (UINT64_C(1) << 22)
 
 #define DEGREE 19937
@@ -165,8 +166,9 @@ make_phi(struct jump *jump)
 }
 
 /*
- * square mod phi. A word of coefficients at and above DEGREE is folded down at once, from the
- * top: phi's second highest term is 227 below its highest, so no fold reaches its own word.
+ * square mod phi. A word of coefficients at and above DEGREE is folded down at once, from
+ * the top: phi's second highest term is 227 below its highest, so no fold reaches its own
+ * word.
  */
 static void
 reduce(struct jump *jump)
@@ -235,9 +237,9 @@ make_power(struct jump *jump, sti_u128 count)
 }
 
 /*
- * Moves the block by count words; next_idx stays. The lower 31 bits of a block's first word are
- * no part of the state and may come out wrong where they were a seed's; no step reads them and
- * no output is made of them, for next_idx is never 0 between two calls.
+ * Moves the block by count words; next_idx stays. The lower 31 bits of a block's first
+ * word are no part of the state and may come out wrong where they were a seed's; no step
+ * reads them and no output is made of them, for next_idx is never 0 between two calls.
  */
 static void
 leap(struct sti_mt19937 *engine, sti_u128 count, struct jump *jump)

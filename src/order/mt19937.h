@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The Mersenne Twister MT19937 (Matsumoto and Nishimura, "Mersenne Twister: a 623-dimensionally
- * equidistributed uniform pseudo-random number generator", ACM TOMACS 8(1), 1998), seeded and
- * drawn from as PyTorch's CPU generator does, and a jump over any number of outputs.
+ * The Mersenne Twister MT19937 (Matsumoto and Nishimura, "Mersenne Twister: a
+ * 623-dimensionally equidistributed uniform pseudo-random number generator", ACM TOMACS
+ * 8(1), 1998), seeded and drawn from as PyTorch's CPU generator does, and a jump over any
+ * number of outputs.
  */
 #ifndef STI_ORDER_MT19937_H
 #define STI_ORDER_MT19937_H
@@ -36,15 +37,15 @@ sti_mt19937_u64(struct sti_mt19937 *engine);
 
 /*
  * Writes the next outputs, as many as the block still holds but at most max (>= 1).
- * Returns how many, 1 .. STI_MT19937_WORDS. out: room for max. For loops that want outputs ahead
- * of their use.
+ * Returns how many, 1 .. STI_MT19937_WORDS. out: room for max. For loops that want
+ * outputs ahead of their use.
  */
 uint32_t
 sti_mt19937_block(struct sti_mt19937 *engine, uint32_t *out, uint64_t max);
 
 /*
- * Skips outputs. Short ways are walked, long ones are leapt over in 3 to 12 ms, whatever the
- * length. scratch: STI_MT19937_JUMP_BYTES, contents undefined.
+ * Skips outputs. Short ways are walked, long ones are leapt over in 3 to 12 ms, whatever
+ * the length. scratch: STI_MT19937_JUMP_BYTES, contents undefined.
  */
 void
 sti_mt19937_jump(struct sti_mt19937 *engine, sti_u128 count, void *scratch);

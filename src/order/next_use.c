@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The next use of a sample, epoch by epoch. An order that is the same in every epoch is looked
- * at twice at most: the rest of the first epoch and the next one whole; a sample that is in
- * neither is in none, however far the last epoch is.
+ * The next use of a sample, epoch by epoch. An order that is the same in every epoch is
+ * looked at twice at most: the rest of the first epoch and the next one whole; a sample
+ * that is in neither is in none, however far the last epoch is.
  *
  * Invariant: what is returned lies strictly after the place that was given. Values only.
  */

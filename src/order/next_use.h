@@ -14,8 +14,9 @@ struct sti_use {
     uint64_t position; /* UINT64_MAX: before the epoch's first */
 };
 
-/* Memory in which whole epochs are written, for orders that cannot be evaluated per element;
- * unused, and may be NULL, where the order is seekable. Sizes as for sti_order_epoch(). */
+/* Memory in which whole epochs are written, for orders that cannot be evaluated per
+ * element; unused, and may be NULL, where the order is seekable. Sizes as for
+ * sti_order_epoch(). */
 struct sti_order_memory {
     void *ids;
     void *scratch;
@@ -23,9 +24,9 @@ struct sti_order_memory {
 };
 
 /*
- * Finds the first use of a sample (< n) by this rank strictly after a place, up to and including
- * last_epoch. Returns whether there is one. Cost: per epoch O(1) where the order is seekable,
- * else the making of the epoch. Not for LIST.
+ * Finds the first use of a sample (< n) by this rank strictly after a place, up to and
+ * including last_epoch. Returns whether there is one. Cost: per epoch O(1) where the
+ * order is seekable, else the making of the epoch. Not for LIST.
  */
 bool
 sti_next_use_find(const struct sti_order *order, uint64_t sample, struct sti_use after,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From options to ids. Here the options are checked and each kind is sent to the file that
- * knows it: keyed.c, sampler.c, permutation.c; stream.c takes the rank's part.
+ * From options to ids. Here the options are checked and each kind is sent to the file
+ * that knows it: keyed.c, sampler.c, permutation.c; stream.c takes the rank's part.
  *
  * Invariant: what sti_order_init() accepts, every other function here can do; none checks
  * again. Values only; any thread.

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The two shuffles of PyTorch. What they wait for is their random access, so the targets of many
- * draws are computed ahead of the swaps and fetched, and ids have 4 bytes where they fit, which
- * halves the memory that is missed on. Seen: 5 ns per element at 1.28 million, some 20 at 100
- * million.
+ * The two shuffles of PyTorch. What they wait for is their random access, so the targets
+ * of many draws are computed ahead of the swaps and fetched, and ids have 4 bytes where
+ * they fit, which halves the memory that is missed on. Seen: 5 ns per element at 1.28
+ * million, some 20 at 100 million.
  *
- * Invariant: the engine is left exactly sti_permutation_draws() outputs further, because the
- * next epoch of some samplers goes on from there. Values only; any thread.
+ * Invariant: the engine is left exactly sti_permutation_draws() outputs further, because
+ * the next epoch of some samplers goes on from there. Values only; any thread.
  */
 #include "order/permutation.h"
 
 #include <assert.h>
 
-/* Draws that are turned into targets at a time; fetched lines must still be there when swapped. */
+/* Draws that are turned into targets at a time; fetched lines must still be there when
+ * swapped. */
 #define BATCH 256
 
 static uint64_t

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch.randperm(n) and torch.randint(n) on the CPU, bit for bit, into memory of the caller.
+ * torch.randperm(n) and torch.randint(n) on the CPU, bit for bit, into memory of the
+ * caller.
  */
 #ifndef STI_ORDER_PERMUTATION_H
 #define STI_ORDER_PERMUTATION_H
@@ -10,8 +11,8 @@
 
 #include "order/mt19937.h"
 
-/* From this n on, torch >= 2.6 draws 64 bits per element and shuffles inside out (randperm), so
- * that the bias of the modulo stays below 5 %. */
+/* From this n on, torch >= 2.6 draws 64 bits per element and shuffles inside out
+ * (randperm), so that the bias of the modulo stays below 5 %. */
 #define STI_PERMUTATION_WIDE_N (UINT32_MAX / 20)
 /* The same limit for randint, and where torch <= 2.6 has it. */
 #define STI_RANDINT_WIDE_N (UINT64_C(1) << 28)
@@ -24,7 +25,8 @@ struct sti_permutation {
     bool wide_ids;   /* ids are uint64_t, else uint32_t */
 };
 
-/* torch.randperm(n) of torch >= 2.6, or with legacy of torch <= 2.5; uint64_t from n = 2^32 on. */
+/* torch.randperm(n) of torch >= 2.6, or with legacy of torch <= 2.5; uint64_t from n =
+ * 2^32 on. */
 struct sti_permutation
 sti_permutation_of(uint64_t n, bool legacy);
 
@@ -37,12 +39,13 @@ sti_permutation_write(struct sti_mt19937 *engine, const struct sti_permutation *
 uint64_t
 sti_permutation_draws(const struct sti_permutation *permutation);
 
-/* Outputs that torch.randint() takes for a number below n: 1 or 2. legacy: torch <= 2.6. */
+/* Outputs that torch.randint() takes for a number below n: 1 or 2. legacy: torch <=
+ * 2.6. */
 uint32_t
 sti_randint_draws(uint64_t n, bool legacy);
 
-/* Writes count numbers below n, drawn with replacement from draws outputs each; uint64_t from
- * n = 2^32 on, else uint32_t. */
+/* Writes count numbers below n, drawn with replacement from draws outputs each; uint64_t
+ * from n = 2^32 on, else uint32_t. */
 void
 sti_randint_write(struct sti_mt19937 *engine, uint64_t n, uint32_t draws, uint64_t count,
                   void *ids);

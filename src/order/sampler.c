@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The samplers of one process. Each has one generator for life, seeded once; epoch e begins
- * first + e * stride outputs into its sequence. Neither shuffle ever rejects a draw, so both
- * numbers are constants of the order and any epoch can be jumped to.
+ * The samplers of one process. Each has one generator for life, seeded once; epoch e
+ * begins first + e * stride outputs into its sequence. Neither shuffle ever rejects a
+ * draw, so both numbers are constants of the order and any epoch can be jumped to.
  *
  *   DATALOADER  the default generator gives a worker seed (2 outputs; persistent workers: once)
  *               and then the seed (2) of a fresh generator, from which the epoch is drawn.
@@ -15,7 +15,8 @@
  *               make iterators that they never use: one in front of each epoch, or with
  *               persistent workers one in front of all.
  *
- * Invariant: a valid cursor stands at the first output of its epoch. Values only; any thread.
+ * Invariant: a valid cursor stands at the first output of its epoch. Values only; any
+ * thread.
  */
 #include "order/sampler.h"
 
@@ -132,8 +133,8 @@ seek(const struct sti_order *order, const struct plan *plan, uint64_t epoch,
     cursor->valid = true;
 }
 
-/* RandomSampler: num_samples ids from the engine's next outputs. all: room for a permutation,
- * where the last one is not used whole. */
+/* RandomSampler: num_samples ids from the engine's next outputs. all: room for a
+ * permutation, where the last one is not used whole. */
 static void
 write_random(const struct sti_order *order, struct sti_mt19937 *engine, char *ids, void *all)
 {

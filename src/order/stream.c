@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stream of a rank. Padding goes round: the order is repeated from its head until every
- * rank has as many elements. So position p of rank r is element (p * world + r) mod n.
+ * The stream of a rank. Padding goes round: the order is repeated from its head until
+ * every rank has as many elements. So position p of rank r is element (p * world + r) mod
+ * n.
  *
- * Invariant: the ranks' streams together have every element once, except the fewer than world
- * that padding has repeated or cutting has left out; no rank has an element twice (padding adds
- * fewer than world elements, and exactly n of them only where a rank has a single one).
- * Values only; any thread.
+ * Invariant: the ranks' streams together have every element once, except the fewer than
+ * world that padding has repeated or cutting has left out; no rank has an element twice
+ * (padding adds fewer than world elements, and exactly n of them only where a rank has a
+ * single one). Values only; any thread.
  */
 #include "order/stream.h"
 

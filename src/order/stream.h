@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank's part of an epoch's order: every world-th element, padded or cut to equal lengths. */
+/* A rank's part of an epoch's order: every world-th element, padded or cut to equal
+ * lengths. */
 #ifndef STI_ORDER_STREAM_H
 #define STI_ORDER_STREAM_H
 
@@ -17,7 +18,8 @@ sti_stream_length(uint64_t n, uint32_t world, bool drop_uneven);
 uint64_t
 sti_stream_element(const struct sti_order *order, uint64_t position);
 
-/* Where the rank's stream has an element of the epoch's order. Returns whether it does. */
+/* Where the rank's stream has an element of the epoch's order. Returns whether it
+ * does. */
 bool
 sti_stream_find(const struct sti_order *order, uint64_t element, uint64_t *ret_position);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Static placement over N ranks. Invariant: the bytes that a rank holds in a tier never exceed
- * its capacity, and room + held = capacity at every step. Pure; any thread, one per assignment.
+ * Static placement over N ranks. Invariant: the bytes that a rank holds in a tier never
+ * exceed its capacity, and room + held = capacity at every step. Pure; any thread, one
+ * per assignment.
  */
 #include "policy/assign.h"
 
@@ -136,8 +137,8 @@ swap(struct wanted *a, struct wanted *b)
     *b = kept;
 }
 
-/* Moves the middle of three by key to the place before the last, and what is not smaller than
- * it behind what is not larger. Returns where it ends up. */
+/* Moves the middle of three by key to the place before the last, and what is not smaller
+ * than it behind what is not larger. Returns where it ends up. */
 static uint64_t
 partition(struct wanted *list, uint64_t first, uint64_t last)
 {
@@ -167,9 +168,9 @@ partition(struct wanted *list, uint64_t first, uint64_t last)
 }
 
 /*
- * Sorts by key as the usual library routine does (Sedgewick, "Implementing Quicksort programs",
- * CACM 21(10), 1978: median of three, short pieces by insertion), which leaves equal keys in an
- * order of its own. Only for STI_ASSIGN_TIES_UNSTABLE.
+ * Sorts by key as the usual library routine does (Sedgewick, "Implementing Quicksort
+ * programs", CACM 21(10), 1978: median of three, short pieces by insertion), which leaves
+ * equal keys in an order of its own. Only for STI_ASSIGN_TIES_UNSTABLE.
  */
 static void
 sort_unstable(struct wanted *list, uint64_t n)
@@ -221,8 +222,8 @@ fill_rank_unstable(struct sti_assignment *assignment, const struct sti_assign_in
             break;
 }
 
-/* Lists what a rank reads and does not hold, by uses falling; those of c uses begin at ends[c]
- * and end before ends[c - 1]. */
+/* Lists what a rank reads and does not hold, by uses falling; those of c uses begin at
+ * ends[c] and end before ends[c - 1]. */
 static void
 list_by_uses(const struct sti_assignment *assignment, const struct sti_assign_input *input,
              uint32_t rank, struct wanted *wanted, uint64_t ends[UINT8_MAX + 1])
@@ -255,8 +256,9 @@ sum_bytes(const struct sti_assign_input *input, const struct wanted *list, uint6
     return sum;
 }
 
-/* Fills a rank with what it reads most and does not hold yet. wanted: room for all samples. Only
- * where not all of equally many uses fit does the tie's rule matter, so only they are sorted. */
+/* Fills a rank with what it reads most and does not hold yet. wanted: room for all
+ * samples. Only where not all of equally many uses fit does the tie's rule matter, so
+ * only they are sorted. */
 static void
 fill_rank(struct sti_assignment *assignment, const struct sti_assign_input *input, uint32_t rank,
           struct wanted *wanted)
@@ -317,8 +319,8 @@ room_of(const struct sti_assignment *assignment, uint32_t rank, uint32_t n_bytes
     return ram >= n_bytes || ssd >= n_bytes ? ram + ssd : 0;
 }
 
-/* Of the ranks that read a sample so many times, the one with most room; nobody if none has any.
- * Taking the emptiest keeps the choice open for those that come later. */
+/* Of the ranks that read a sample so many times, the one with most room; nobody if none
+ * has any. Taking the emptiest keeps the choice open for those that come later. */
 static uint32_t
 find_holder(const struct sti_assignment *assignment, const struct sti_assign_input *input,
             uint64_t sample, uint32_t count)
@@ -345,8 +347,8 @@ find_holder(const struct sti_assignment *assignment, const struct sti_assign_inp
     return best;
 }
 
-/* Gives every sample one holder, the most used first. level: per sample, the number of uses that
- * its holder would have at most; falls as ranks fill up. */
+/* Gives every sample one holder, the most used first. level: per sample, the number of
+ * uses that its holder would have at most; falls as ranks fill up. */
 static void
 give_first_copies(struct sti_assignment *assignment, const struct sti_assign_input *input,
                   uint8_t *level)

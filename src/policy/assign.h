@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which ranks hold which samples for a whole run, from how often each rank reads each: a table
- * that every rank computes alike, without a message.
+ * Which ranks hold which samples for a whole run, from how often each rank reads each: a
+ * table that every rank computes alike, without a message.
  *
  *   paper        each rank alone takes what it reads most, until it is full (Dryden et al.,
  *                SC'21). Popular samples are held many times and others by nobody.
  *   coordinated  first every sample gets one holder, the rank that reads it most and has room;
  *                what is left of each rank's room takes copies of what that rank reads most.
  *
- * Ties go by a hash keyed with rank and seed, or by id, as asked. Capacities may differ. In a
- * rank the RAM is filled before the SSD, by the same order. Pure; a table of counts is one byte
- * per sample and rank.
+ * Ties go by a hash keyed with rank and seed, or by id, as asked. Capacities may differ.
+ * In a rank the RAM is filled before the SSD, by the same order. Pure; a table of counts
+ * is one byte per sample and rank.
  */
 #ifndef STI_POLICY_ASSIGN_H
 #define STI_POLICY_ASSIGN_H
@@ -20,8 +20,9 @@
 
 #define STI_ASSIGN_NOBODY UINT32_MAX
 
-/* Which of the samples that a rank reads equally often it takes first. Where each rank reads a
- * sample rarely most are equal, and the rule decides how much the ranks hold together. */
+/* Which of the samples that a rank reads equally often it takes first. Where each rank
+ * reads a sample rarely most are equal, and the rule decides how much the ranks hold
+ * together. */
 enum sti_assign_ties {
     STI_ASSIGN_TIES_RANDOM,   /* by a hash of rank and sample */
     STI_ASSIGN_TIES_ID,       /* the smaller id, on every rank: all take the same ones */
@@ -58,7 +59,8 @@ sti_assign_paper(struct sti_assignment *ret_assignment, const struct sti_assign_
 int
 sti_assign_coordinated(struct sti_assignment *ret_assignment, const struct sti_assign_input *input);
 
-/* An assignment of nothing, to be filled with sti_assignment_hold(). counts is not used. */
+/* An assignment of nothing, to be filled with sti_assignment_hold(). counts is not
+ * used. */
 int
 sti_assignment_init(struct sti_assignment *assignment, const struct sti_assign_input *input);
 
@@ -66,7 +68,8 @@ sti_assignment_init(struct sti_assignment *assignment, const struct sti_assign_i
 void
 sti_assignment_fini(struct sti_assignment *assignment);
 
-/* Gives a rank a sample, in RAM if there is room, else on its SSD. Returns whether there was. */
+/* Gives a rank a sample, in RAM if there is room, else on its SSD. Returns whether there
+ * was. */
 bool
 sti_assignment_hold(struct sti_assignment *assignment, uint64_t sample, uint32_t rank,
                     uint32_t n_bytes);
@@ -83,8 +86,8 @@ sti_assignment_on_ssd(const struct sti_assignment *assignment, uint64_t sample, 
     return assignment->on_ssd[sample * assignment->n_words + rank / 64] >> rank % 64 & 1;
 }
 
-/* Another rank than `rank` that holds a sample, the next one round from it: RAM before SSD.
- * STI_ASSIGN_NOBODY without one. */
+/* Another rank than `rank` that holds a sample, the next one round from it: RAM before
+ * SSD. STI_ASSIGN_NOBODY without one. */
 uint32_t
 sti_assignment_peer(const struct sti_assignment *assignment, uint64_t sample, uint32_t rank);
 

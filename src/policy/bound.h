@@ -5,9 +5,9 @@
  *
  *     U_1 + sum over e >= 2 of max(0, U_e - C),
  *
- * and never less than the distinct bytes of the whole run: a cached interval between two uses
- * of a sample in different epochs crosses an epoch boundary, so at most C bytes of an epoch can
- * be hits. Fed sample by sample as a run goes on; pure.
+ * and never less than the distinct bytes of the whole run: a cached interval between two
+ * uses of a sample in different epochs crosses an epoch boundary, so at most C bytes of
+ * an epoch can be hits. Fed sample by sample as a run goes on; pure.
  */
 #ifndef STI_POLICY_BOUND_H
 #define STI_POLICY_BOUND_H

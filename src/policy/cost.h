@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What reading costs: latency, and bandwidth as a function of how many read at once, given by
- * measured points and read as straight lines between them. Pure values.
+ * What reading costs: latency, and bandwidth as a function of how many read at once,
+ * given by measured points and read as straight lines between them. Pure values.
  */
 #ifndef STI_POLICY_COST_H
 #define STI_POLICY_COST_H
@@ -10,7 +10,8 @@
 
 #define STI_CURVE_POINTS_MAX 16
 
-/* Aggregate rate by number of clients; x rises strictly, 1 .. STI_CURVE_POINTS_MAX points. */
+/* Aggregate rate by number of clients; x rises strictly, 1 .. STI_CURVE_POINTS_MAX
+ * points. */
 struct sti_curve {
     uint32_t n_points;
     double x[STI_CURVE_POINTS_MAX]; /* clients, > 0 */
@@ -21,8 +22,8 @@ struct sti_curve {
 struct sti_curve
 sti_curve_flat(double rate);
 
-/* The curve at x. Before the first and behind the last point it is level: what was not measured
- * is not promised. */
+/* The curve at x. Before the first and behind the last point it is level: what was not
+ * measured is not promised. */
 double
 sti_curve_at(const struct sti_curve *curve, double x);
 
@@ -36,8 +37,9 @@ struct sti_cost {
 double
 sti_cost_seconds(const struct sti_cost *cost, double n_bytes, double clients);
 
-/* Origin time that holding a sample saves at each use, per byte of room it takes. What is held
- * when not everything fits is what has most of it: where latency counts, small samples first. */
+/* Origin time that holding a sample saves at each use, per byte of room it takes. What is
+ * held when not everything fits is what has most of it: where latency counts, small
+ * samples first. */
 double
 sti_cost_saved_per_byte(const struct sti_cost *origin, double n_bytes, double clients);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The size threshold: the bucket in which the sum crosses the capacity is cut up again until it
- * holds one size. Invariant: below_bytes <= capacity_bytes. */
+/* The size threshold: the bucket in which the sum crosses the capacity is cut up again
+ * until it holds one size. Invariant: below_bytes <= capacity_bytes. */
 #include "policy/density.h"
 
 #include <string.h>

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What to keep where not everything fits and sizes differ. Holding a sample of s bytes saves at
- * each use latency + s / bandwidth of the origin, so per byte latency / s + 1 / bandwidth: the
- * smaller, the more, whatever latency and bandwidth are. Every sample is used equally often, so
- * the samples that save most are those up to some size. The threshold is a function of the sizes
- * and the capacity alone: every rank and every run finds the same one, without a measurement.
+ * What to keep where not everything fits and sizes differ. Holding a sample of s bytes
+ * saves at each use latency + s / bandwidth of the origin, so per byte latency / s + 1 /
+ * bandwidth: the smaller, the more, whatever latency and bandwidth are. Every sample is
+ * used equally often, so the samples that save most are those up to some size. The
+ * threshold is a function of the sizes and the capacity alone: every rank and every run
+ * finds the same one, without a measurement.
  *
- * Pure. The sizes are fed pass after pass (a histogram that is narrowed down to one size), so
- * that no memory per sample is needed.
+ * Pure. The sizes are fed pass after pass (a histogram that is narrowed down to one
+ * size), so that no memory per sample is needed.
  */
 #ifndef STI_POLICY_DENSITY_H
 #define STI_POLICY_DENSITY_H
@@ -38,8 +39,8 @@ bool
 sti_density_refine(struct sti_density *density);
 
 /*
- * The threshold: all samples smaller than it fit into the capacity together, with those of
- * exactly this size they do not any more. UINT64_MAX where everything fits.
+ * The threshold: all samples smaller than it fit into the capacity together, with those
+ * of exactly this size they do not any more. UINT64_MAX where everything fits.
  */
 uint64_t
 sti_density_threshold(const struct sti_density *density);
@@ -52,9 +53,10 @@ struct sti_ssd_range {
 
 /*
  * Which sizes the SSD takes and up to which size (most_bytes) anything is worth keeping.
- * ram_threshold and all_threshold: for the RAM tier alone and for both together. With room for
- * everything on the SSD it takes everything, so that the next job starts warm. Else the smallest
- * stay in RAM, where a read costs nothing, and the SSD takes the next larger ones.
+ * ram_threshold and all_threshold: for the RAM tier alone and for both together. With
+ * room for everything on the SSD it takes everything, so that the next job starts warm.
+ * Else the smallest stay in RAM, where a read costs nothing, and the SSD takes the next
+ * larger ones.
  */
 struct sti_ssd_range
 sti_density_ssd_range(uint64_t ram_threshold, uint64_t all_threshold, bool ssd_holds_all);

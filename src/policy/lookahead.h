@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How far ahead to stage where memory and SSDs do not hold everything. Next-use placement fills
- * the memory with what comes soonest in the next epoch, so an epoch begins with hits of what the
- * SSD does not have and ends with misses. A staged sample that the SSD has, too, takes memory
- * from one that is kept, and costs origin bytes unless that memory is not needed. With f the
- * part of the data set that is on the SSD, p and r the bytes of the epoch that the walk has passed
- * and left, and M the bytes that cannot be held at all, L staged bytes cost nothing if
+ * How far ahead to stage where memory and SSDs do not hold everything. Next-use placement
+ * fills the memory with what comes soonest in the next epoch, so an epoch begins with
+ * hits of what the SSD does not have and ends with misses. A staged sample that the SSD
+ * has, too, takes memory from one that is kept, and costs origin bytes unless that memory
+ * is not needed. With f the part of the data set that is on the SSD, p and r the bytes of
+ * the epoch that the walk has passed and left, and M the bytes that cannot be held at
+ * all, L staged bytes cost nothing if
  *
  *     f L <= (1 - f) (p - L)   early: what has been used since the epoch began makes their room
  *     f L <= (1 - f) r         late: what is still to come fills it again for the next epoch
@@ -26,7 +27,8 @@ struct sti_lookahead {
     uint64_t data_bytes;
 };
 
-/* The bytes that may be staged with passed_bytes of the epoch walked and left_bytes to come. */
+/* The bytes that may be staged with passed_bytes of the epoch walked and left_bytes to
+ * come. */
 uint64_t
 sti_lookahead_bytes(const struct sti_lookahead *lookahead, uint64_t passed_bytes,
                     uint64_t left_bytes);

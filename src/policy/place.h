@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a cache keeps: pure decisions, called by the running machine and by a simulator alike.
+ * What a cache keeps: pure decisions, called by the running machine and by a simulator
+ * alike.
  *
- * A sample that is staged is in memory anyway. When the last batch that needs it has been given
- * back, `keep` says whether it may stay, and in which order those that stay have to go when
- * room is needed:
+ * A sample that is staged is in memory anyway. When the last batch that needs it has been
+ * given back, `keep` says whether it may stay, and in which order those that stay have to
+ * go when room is needed:
  *
  *   none      nothing stays.
  *   pin       stays if it fits into the capacity set apart for it; then for good.
@@ -38,16 +39,16 @@ enum sti_keep {
 };
 
 /*
- * Decides at the end of a use. pin_room_bytes: what is left of the capacity for pinned samples;
- * n_bytes: the sample's size. policy is resolved (never DEFAULT).
+ * Decides at the end of a use. pin_room_bytes: what is left of the capacity for pinned
+ * samples; n_bytes: the sample's size. policy is resolved (never DEFAULT).
  */
 enum sti_keep
 sti_place_keep(stk_policy policy, enum sti_next_use next_use, uint64_t n_bytes,
                uint64_t pin_room_bytes);
 
 /*
- * The policy that a request for the default means: next-use, unless the order is computed per
- * element over more samples than positions can be indexed (2^30); then pin.
+ * The policy that a request for the default means: next-use, unless the order is computed
+ * per element over more samples than positions can be indexed (2^30); then pin.
  */
 stk_policy
 sti_place_resolve(uint32_t policy, uint64_t n_samples);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The changing cache. Invariant: a held sample is in exactly the index that `kept` names, and a
- * rank's room plus what it holds is its capacity. One thread.
+ * The changing cache. Invariant: a held sample is in exactly the index that `kept` names,
+ * and a rank's room plus what it holds is its capacity. One thread.
  */
 #include "policy/pool.h"
 
@@ -135,7 +135,8 @@ take_room(struct sti_pool *pool, uint32_t sample, uint32_t rank, uint32_t n_byte
     note_room(pool, rank);
 }
 
-/* A rank that has room now: the wished one, else the next one round that has room for any. */
+/* A rank that has room now: the wished one, else the next one round that has room for
+ * any. */
 static uint32_t
 find_room(const struct sti_pool *pool, uint32_t n_bytes, uint32_t wish)
 {

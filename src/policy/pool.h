@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cache that changes as it is used, of one rank or of all ranks together: who holds a sample,
- * and which one goes when room is needed. What may stay is decided by place.h; the order of
- * going is a key that the caller gives each kept sample:
+ * A cache that changes as it is used, of one rank or of all ranks together: who holds a
+ * sample, and which one goes when room is needed. What may stay is decided by place.h;
+ * the order of going is a key that the caller gives each kept sample:
  *
  *   farthest first   the key is the position of the next use (Belady), or the place in the order
  *                    of what is worth holding; the largest key goes first.
  *   oldest first     the key is the position of the last use (LRU); the smallest goes first.
  *
- * Samples whose next use is not known, or is beyond the next epoch, go before all others. A
- * sample that would have to go at once is not taken. Pure; 10 bytes per sample and two bits per
- * key. One thread.
+ * Samples whose next use is not known, or is beyond the next epoch, go before all others.
+ * A sample that would have to go at once is not taken. Pure; 10 bytes per sample and two
+ * bits per key. One thread.
  */
 #ifndef STI_POLICY_POOL_H
 #define STI_POLICY_POOL_H
@@ -63,9 +63,9 @@ sti_pool_holder(const struct sti_pool *pool, uint32_t sample)
 }
 
 /*
- * A use of a sample ends. keep: what place.h says; key: for the ordered kinds. wish: the rank
- * that should hold it. A held sample stays where it is. Returns the holder, STI_POOL_NOBODY if
- * it was not kept.
+ * A use of a sample ends. keep: what place.h says; key: for the ordered kinds. wish: the
+ * rank that should hold it. A held sample stays where it is. Returns the holder,
+ * STI_POOL_NOBODY if it was not kept.
  */
 uint32_t
 sti_pool_settle(struct sti_pool *pool, uint32_t sample, enum sti_keep keep, uint32_t key,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shares. In each round what is left is divided by weight among the devices with room; whoever
- * is full drops out, so n rounds are enough. Rounding is given to the first with room.
+ * Shares. In each round what is left is divided by weight among the devices with room;
+ * whoever is full drops out, so n rounds are enough. Rounding is given to the first with
+ * room.
  */
 #include "policy/shares.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The built-in scenarios: keys and values over the defaults, as a file would set them. Figures
- * of the thesis (Böhringer, "Clairvoyant Prefetching", ETH Zürich 2020), of the paper that came
- * of it (Dryden et al., "Clairvoyant Prefetching for Distributed Machine Learning I/O", SC'21)
- * and of FastPersist (Wang et al., 2024); where those do not print a value, docs/design says
- * how it was inferred. Constant.
+ * The built-in scenarios: keys and values over the defaults, as a file would set them.
+ * Figures of the thesis (Böhringer, "Clairvoyant Prefetching", ETH Zürich 2020), of the
+ * paper that came of it (Dryden et al., "Clairvoyant Prefetching for Distributed Machine
+ * Learning I/O", SC'21) and of FastPersist (Wang et al., 2024); where those do not print
+ * a value, docs/design says how it was inferred. Constant.
  */
 #include <errno.h>
 #include <string.h>

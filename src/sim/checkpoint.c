@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checkpoints in closed form, and failures drawn one by one to check the form. Weights change in
- * the optimizer only, so a save may be written while the next step goes forward and backward;
- * what takes longer stalls (Wang et al., "FastPersist", 2024). How often to save: Young, "A
- * first order approximation to the optimum checkpoint interval", CACM 17(9), 1974.
- * Pure; any thread.
+ * Checkpoints in closed form, and failures drawn one by one to check the form. Weights
+ * change in the optimizer only, so a save may be written while the next step goes forward
+ * and backward; what takes longer stalls (Wang et al., "FastPersist", 2024). How often to
+ * save: Young, "A first order approximation to the optimum checkpoint interval", CACM
+ * 17(9), 1974. Pure; any thread.
  */
 #include <errno.h>
 #include <math.h>
@@ -24,7 +24,8 @@ struct run {
     uint64_t seed;
 };
 
-/* The share of time that is lost to saves, to work that failures undo, and to restarts. */
+/* The share of time that is lost to saves, to work that failures undo, and to
+ * restarts. */
 static double
 lost_share(const struct sti_sim_checkpoint_spec *spec, double stall_s, double steps)
 {
@@ -45,8 +46,8 @@ next_failure_s(const struct run *run, uint64_t number)
     return -run->mtbf_s * log(u);
 }
 
-/* Goes through a run of n intervals with failures. Returns how long it takes; a run that cannot
- * come to its end is cut after FAILURES_MAX, *ret_done: intervals it has then. */
+/* Goes through a run of n intervals with failures. Returns how long it takes; a run that
+ * cannot come to its end is cut after FAILURES_MAX, *ret_done: intervals it has then. */
 static double
 run_with_failures(const struct run *run, uint64_t n, uint64_t *ret_done, uint64_t *ret_failures)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sizes and order. Every number is a function of (seed, what it is for, counter), so nothing
- * depends on who asks in which sequence. Pure; one thread per struct.
+ * Sizes and order. Every number is a function of (seed, what it is for, counter), so
+ * nothing depends on who asks in which sequence. Pure; one thread per struct.
  */
 #include "sim/data.h"
 
@@ -27,8 +27,8 @@ uniform(uint64_t seed, uint64_t counter)
     return ((double)(sti_sim_random(seed, counter) >> 11) + 0.5) * 0x1p-53;
 }
 
-/* Standard normal, by the polar form's angle (Box and Muller, "A note on the generation of
- * random normal deviates", Annals of Mathematical Statistics 29(2), 1958). */
+/* Standard normal, by the polar form's angle (Box and Muller, "A note on the generation
+ * of random normal deviates", Annals of Mathematical Statistics 29(2), 1958). */
 static double
 normal(uint64_t seed, uint64_t counter)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The data set of a scenario and the order in which its ranks read it: sizes drawn from a
- * normal distribution, and one permutation per epoch from order/. 4 bytes per sample each.
+ * normal distribution, and one permutation per epoch from order/. 4 bytes per sample
+ * each.
  */
 #ifndef STI_SIM_DATA_H
 #define STI_SIM_DATA_H
@@ -41,15 +42,15 @@ sti_sim_bytes(const struct sti_sim_data *data, uint32_t sample)
 void
 sti_sim_data_epoch(struct sti_sim_data *data, uint64_t epoch, uint32_t *ids);
 
-/* Samples of a rank in a step: batch, or fewer in the last step of an epoch (0 for the last
- * ranks). */
+/* Samples of a rank in a step: batch, or fewer in the last step of an epoch (0 for the
+ * last ranks). */
 uint32_t
 sti_sim_batch(const struct sti_sim_data *data, uint64_t step, uint64_t rank);
 
 /*
- * Which element of the epoch's order a rank reads at an item of a step. As DistributedSampler
- * deals out, element by element (interleaved); or as the published simulator cuts, a rank's
- * batch in one piece.
+ * Which element of the epoch's order a rank reads at an item of a step. As
+ * DistributedSampler deals out, element by element (interleaved); or as the published
+ * simulator cuts, a rank's batch in one piece.
  */
 static inline uint64_t
 sti_sim_element(const struct sti_sim_data *data, uint64_t step, uint64_t rank, uint64_t item)

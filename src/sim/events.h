@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is due when: a heap by time, and by sequence of entry where times are equal, so that a
- * run is the same to the bit wherever it is done. */
+/* What is due when: a heap by time, and by sequence of entry where times are equal, so
+ * that a run is the same to the bit wherever it is done. */
 #ifndef STI_SIM_EVENTS_H
 #define STI_SIM_EVENTS_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The upper tail of a binomial distribution, in logarithms so that no term leaves the range of a
- * double. Pure; any thread. */
+/* The upper tail of a binomial distribution, in logarithms so that no term leaves the
+ * range of a double. Pure; any thread. */
 #include "sim/hot.h"
 
 #include <math.h>

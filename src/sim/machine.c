@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The run: steps, each begun by all ranks together when the one before is over, as data-parallel
- * training is. A rank computes when its batch is there; the slowest ends the step; then the
- * batch's memory is free and fetching goes on. A checkpoint that is under way must be written
- * before a step's optimizer, that is, before the step's end.
+ * The run: steps, each begun by all ranks together when the one before is over, as
+ * data-parallel training is. A rank computes when its batch is there; the slowest ends
+ * the step; then the batch's memory is free and fetching goes on. A checkpoint that is
+ * under way must be written before a step's optimizer, that is, before the step's end.
  *
- * Invariant: a rank's staged bytes are those of samples on the way, waiting or in the current
- * step, and never exceed staging by more than one sample. One thread.
+ * Invariant: a rank's staged bytes are those of samples on the way, waiting or in the
+ * current step, and never exceed staging by more than one sample. One thread.
  */
 #include "sim/machine.h"
 
@@ -92,7 +92,8 @@ do_event(struct sti_machine *machine)
     sti_machine_event(machine, &event);
 }
 
-/* When the step that began at begin_s ends, the samples being there; adds up the stalls. */
+/* When the step that began at begin_s ends, the samples being there; adds up the
+ * stalls. */
 static double
 step_end(struct sti_machine *machine, double begin_s)
 {

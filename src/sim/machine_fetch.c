@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The way of a sample: from the place that has it, over the network if that is elsewhere,
- * through decoding, into staging. Every queue is first come, first served, at the rate that it
- * has for all together: a reader that comes waits for those before it. What decides is policy's
- * and was decided in the plan; only a policy that fills beside the run asks again here, because
- * what it finds depends on how far it has come.
+ * through decoding, into staging. Every queue is first come, first served, at the rate
+ * that it has for all together: a reader that comes waits for those before it. What
+ * decides is policy's and was decided in the plan; only a policy that fills beside the
+ * run asks again here, because what it finds depends on how far it has come.
  *
- * Invariant: a rank's threads that are not free are each in exactly one event. One thread.
+ * Invariant: a rank's threads that are not free are each in exactly one event. One
+ * thread.
  */
 #include <assert.h>
 #include <math.h>
@@ -58,8 +59,8 @@ decode_s(const struct sti_machine *machine, const struct sti_fetch *fetch, doubl
     return fetch->is_fill ? 0 : transfer_s(n_bytes, machine->scenario->decode_mb_s);
 }
 
-/* The first leg: at the place that has the sample. Returns when it is over; what is on the own
- * node goes through decoding in it and has no second one. */
+/* The first leg: at the place that has the sample. Returns when it is over; what is on
+ * the own node goes through decoding in it and has no second one. */
 static double
 begin_read(struct sti_machine *machine, struct sti_fetch *fetch)
 {
@@ -128,8 +129,9 @@ schedule(struct sti_machine *machine, const struct sti_fetch *fetch, double at_s
     sti_events_add(&machine->events, at_s, (uint32_t)(fetch - machine->fetches));
 }
 
-/* Moves a rank's cursor behind empty steps and whole epochs. False at the end of the run, or
- * where the plan does not reach: more than one epoch behind the one that is trained. */
+/* Moves a rank's cursor behind empty steps and whole epochs. False at the end of the run,
+ * or where the plan does not reach: more than one epoch behind the one that is
+ * trained. */
 static bool
 settle_cursor(struct sti_machine *machine, struct sti_sim_rank *rank, uint32_t number)
 {
@@ -254,7 +256,8 @@ arrive(struct sti_machine *machine, const struct sti_fetch *fetch)
     machine->n_ready++;
 }
 
-/* The next piece of a checkpoint goes into the SSD's queue; reads that come go in between. */
+/* The next piece of a checkpoint goes into the SSD's queue; reads that come go in
+ * between. */
 static bool
 save_piece(struct sti_machine *machine, const struct sti_fetch *fetch)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside the machine: its queues and ranks, shared by the run (machine.c) and the ways of a
- * sample through the queues (machine_fetch.c). */
+/* Inside the machine: its queues and ranks, shared by the run (machine.c) and the ways of
+ * a sample through the queues (machine_fetch.c). */
 #ifndef STI_SIM_MACHINE_INTERNAL_H
 #define STI_SIM_MACHINE_INTERNAL_H
 

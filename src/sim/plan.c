@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decisions along a run. Invariant: epochs are planned in order, each once; an epoch's ids are
- * there one epoch before it is planned, because what is kept at its end depends on the next.
- * One thread.
+ * Decisions along a run. Invariant: epochs are planned in order, each once; an epoch's
+ * ids are there one epoch before it is planned, because what is kept at its end depends
+ * on the next. One thread.
  */
 #include "sim/plan.h"
 
@@ -48,8 +48,8 @@ order_epoch(struct sti_sim_plan *plan, uint64_t epoch)
         set_bit(plan->in_next, sti_sim_plan_at(plan, epoch)->ids[at]);
 }
 
-/* What a rank can hold. Staging counts, as it does in the running library: what is staged when
- * an epoch ends is a hit of the next like anything else. */
+/* What a rank can hold. Staging counts, as it does in the running library: what is staged
+ * when an epoch ends is a hit of the next like anything else. */
 static int
 make_rooms(struct sti_sim_plan *plan)
 {
@@ -153,7 +153,8 @@ compare_worth(const void *a, const void *b)
     return left->sample < right->sample ? -1 : left->sample > right->sample;
 }
 
-/* The order of worth when not everything fits: what saves most origin time per byte first. */
+/* The order of worth when not everything fits: what saves most origin time per byte
+ * first. */
 static int
 make_worth(struct sti_sim_plan *plan)
 {
@@ -186,7 +187,8 @@ make_worth(struct sti_sim_plan *plan)
     return 0;
 }
 
-/* The rank that reads each sample most; the lowest of equals, counted from sample % ranks on. */
+/* The rank that reads each sample most; the lowest of equals, counted from sample % ranks
+ * on. */
 static int
 make_wishes(struct sti_sim_plan *plan, const uint8_t *counts)
 {
@@ -253,7 +255,8 @@ init_shared(struct sti_sim_plan *plan, const uint8_t *counts)
     return sti_pool_init(&plan->pools[0], &opts);
 }
 
-/* Positions at which a rank reads what it reads at each one next: UINT32_MAX for never. */
+/* Positions at which a rank reads what it reads at each one next: UINT32_MAX for
+ * never. */
 static void
 find_next_uses(const uint32_t *stream, uint64_t length, uint32_t *last, uint64_t n_samples,
                uint32_t *next_use)
@@ -577,8 +580,8 @@ is_there(const struct sti_sim_plan *plan, uint64_t epoch, uint32_t sample, uint3
 {
     if (plan->is_preloaded)
         return true;
-    /* Filled beside the run: done when the first epoch is, and a rank's own first reads bring
-     * what it is filled with. */
+    /* Filled beside the run: done when the first epoch is, and a rank's own first reads
+     * bring what it is filled with. */
     if (plan->fills_beside)
         return epoch > 0 || sti_assignment_has(&plan->assignment, sample, rank);
     return get_bit(plan->came, sample);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who reads what from where: the decisions of a policy along a run, epoch by epoch, in the order
- * of (step, item, rank) in which all ranks together go through it. No times: what a rank holds
- * follows from the order alone, as it does in the running library, so the machine (machine.h)
- * only has to charge for it. All decisions are policy/'s.
+ * Who reads what from where: the decisions of a policy along a run, epoch by epoch, in
+ * the order of (step, item, rank) in which all ranks together go through it. No times:
+ * what a rank holds follows from the order alone, as it does in the running library, so
+ * the machine (machine.h) only has to charge for it. All decisions are policy/'s.
  */
 #ifndef STI_SIM_PLAN_H
 #define STI_SIM_PLAN_H
@@ -20,7 +20,8 @@
 /* Epochs that are held at a time: the one that is trained, and two ahead. */
 #define STI_SIM_EPOCHS_HELD 3
 
-/* An epoch as it is read: one entry per element of its order; element % ranks is the rank. */
+/* An epoch as it is read: one entry per element of its order; element % ranks is the
+ * rank. */
 struct sti_sim_epoch {
     uint32_t *ids;
     uint8_t *source; /* enum sti_source */
@@ -79,8 +80,8 @@ struct sti_sim_plan {
     uint64_t steady_local;
 };
 
-/* Prepares a policy for a run. Errors: STK_E_INFEASIBLE (err says what does not fit), -ENOMEM.
- * sti_sim_plan_fini() in any case. */
+/* Prepares a policy for a run. Errors: STK_E_INFEASIBLE (err says what does not fit),
+ * -ENOMEM. sti_sim_plan_fini() in any case. */
 int
 sti_sim_plan_init(struct sti_sim_plan *plan, struct sti_sim_data *data, stk_sim_policy policy,
                   stk_error *err);
@@ -97,8 +98,8 @@ sti_sim_plan_at(struct sti_sim_plan *plan, uint64_t epoch)
     return &plan->epochs[epoch % STI_SIM_EPOCHS_HELD];
 }
 
-/* Where a rank gets a sample now, by what an assignment says is there; *ret_peer: of the peer
- * sources. */
+/* Where a rank gets a sample now, by what an assignment says is there; *ret_peer: of the
+ * peer sources. */
 enum sti_source
 sti_sim_plan_source(const struct sti_sim_plan *plan, const struct sti_assignment *there,
                     uint32_t sample, uint32_t rank, uint32_t *ret_peer);
@@ -108,8 +109,8 @@ void
 sti_sim_plan_count(struct sti_sim_plan *plan, uint32_t sample, enum sti_source source,
                    bool is_steady);
 
-/* Sets up the policies whose placement is static (plan_static.c); counts (sample-major, one
- * byte each) for those that need them. Errors as sti_sim_plan_init(). */
+/* Sets up the policies whose placement is static (plan_static.c); counts (sample-major,
+ * one byte each) for those that need them. Errors as sti_sim_plan_init(). */
 int
 sti_sim_plan_static(struct sti_sim_plan *plan, const uint8_t *counts, stk_error *err);
 

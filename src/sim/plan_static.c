@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Placements that do not change during a run: the two of policy/assign, and the rules of the
- * systems that the published work compares itself with, as their authors describe them (not as
- * the published simulator has them: published_fill.c). One thread.
+ * Placements that do not change during a run: the two of policy/assign, and the rules of
+ * the systems that the published work compares itself with, as their authors describe
+ * them (not as the published simulator has them: published_fill.c). One thread.
  */
 #include <errno.h>
 #include <string.h>
@@ -210,8 +210,8 @@ own_sample(const struct sti_sim_plan *plan, uint32_t rank, uint64_t number, uint
     return own->count ? (uint32_t)(own->first + number % own->count) : otherwise;
 }
 
-/* Deals the samples of a step out again, each to a rank that holds it as long as that rank still
- * needs samples. ids: of the step, item by item; dealt: room for as many. */
+/* Deals the samples of a step out again, each to a rank that holds it as long as that
+ * rank still needs samples. ids: of the step, item by item; dealt: room for as many. */
 static void
 deal_step(const struct sti_sim_plan *plan, uint32_t *ids, uint64_t count, uint32_t *dealt)
 {

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The published simulator's machine, with its habits, so that its tables can be reproduced and
- * what they owe to the habits can be told. In short: ranks are simulated one after the other
- * within a step, a barrier ends the step; every thread gets the file system's rate divided by
- * the number of ranks that seem to use it, as if it were alone on its rank; tiers serve each
- * read at their aggregate rate; staging forgets to charge a sample's room from its second use
- * on; and what is asked for comes from staging or is fetched now, whichever ends first.
+ * The published simulator's machine, with its habits, so that its tables can be
+ * reproduced and what they owe to the habits can be told. In short: ranks are simulated
+ * one after the other within a step, a barrier ends the step; every thread gets the file
+ * system's rate divided by the number of ranks that seem to use it, as if it were alone
+ * on its rank; tiers serve each read at their aggregate rate; staging forgets to charge a
+ * sample's room from its second use on; and what is asked for comes from staging or is
+ * fetched now, whichever ends first.
  *
- * Invariant: a position of a node is staged at most once, in order, and its memory is given
- * back when a later step is asked for. One thread.
+ * Invariant: a position of a node is staged at most once, in order, and its memory is
+ * given back when a later step is asked for. One thread.
  */
 #include "sim/published.h"
 
@@ -18,7 +19,8 @@
 #include "base/error.h"
 #include "base/mem.h"
 
-/* How far around now another rank's reads of the file system count as "at the same time". */
+/* How far around now another rank's reads of the file system count as "at the same
+ * time". */
 #define SAME_TIME_S 0.1
 #define FIRST_TIMES 1024
 
@@ -100,9 +102,9 @@ sti_pub_note_prefetch(struct sti_pub *pub, struct sti_pub_node *node, uint32_t s
 }
 
 /*
- * Whether a list has a read at a time or later, as a binary search over it finds, provided that
- * its last entry is not long past. Threads take turns, so the list is not quite sorted: the
- * search then goes down the right side until an entry is late enough.
+ * Whether a list has a read at a time or later, as a binary search over it finds,
+ * provided that its last entry is not long past. Threads take turns, so the list is not
+ * quite sorted: the search then goes down the right side until an entry is late enough.
  */
 static bool
 seems_busy(const struct sti_pub_times *times, double now)
@@ -144,8 +146,8 @@ held_since(const struct sti_pub_node *node, uint32_t sample)
     return node->since ? node->since[sample] : 0;
 }
 
-/* Where another rank holds a sample, by a time: the last rank that does is taken, whatever its
- * tier's speed. Returns the tier, or 0. */
+/* Where another rank holds a sample, by a time: the last rank that does is taken,
+ * whatever its tier's speed. Returns the tier, or 0. */
 static uint32_t
 find_peer(const struct sti_pub *pub, uint64_t rank, uint32_t sample, double by, double *ret_since)
 {
@@ -190,7 +192,8 @@ charge_staging(struct sti_pub_node *node, uint32_t sample, double mb)
     node->used_mb += mb;
 }
 
-/* How staging would get a sample: writes when it is there. Returns STI_PUB_SKIPPED if not. */
+/* How staging would get a sample: writes when it is there. Returns STI_PUB_SKIPPED if
+ * not. */
 static uint8_t
 choose_prefetch(struct sti_pub *pub, uint64_t rank, uint32_t sample, double now, double *ret_until)
 {
@@ -340,7 +343,8 @@ request(struct sti_pub *pub, uint64_t rank, uint64_t position, double now)
         return now + fetch_s;
     }
     source = staged ? staged->source : source;
-    /* What staging took from the file system counts as a read of it again when it is used. */
+    /* What staging took from the file system counts as a read of it again when it is
+     * used. */
     if (source == STK_SIM_FROM_ORIGIN)
         sti_pub_times_add(pub, &node->reads, staged_at);
     count_source(pub, sample, source);
@@ -412,7 +416,8 @@ add_batch(struct sti_pub *pub, uint64_t step, uint64_t rank, const uint32_t *ids
     return sum_mb;
 }
 
-/* Writes what every rank reads, and the time of the run if nothing had to be waited for. */
+/* Writes what every rank reads, and the time of the run if nothing had to be waited
+ * for. */
 static int
 make_streams(struct sti_pub *pub)
 {

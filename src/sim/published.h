@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The published simulator, habits included: what it does is in docs/design/simulator.md. Inside
- * the room: the state of a run, shared by the machine (published.c) and by what each policy puts
- * into the tiers before the first step (published_fill.c).
+ * The published simulator, habits included: what it does is in docs/design/simulator.md.
+ * Inside the room: the state of a run, shared by the machine (published.c) and by what
+ * each policy puts into the tiers before the first step (published_fill.c).
  */
 #ifndef STI_SIM_PUBLISHED_H
 #define STI_SIM_PUBLISHED_H
@@ -64,8 +64,8 @@ sti_pub_mb(const struct sti_pub *pub, uint32_t sample)
     return sti_sim_bytes(pub->data, sample) / STI_SIM_BYTES_PER_MB;
 }
 
-/* The time of a read of the file system by one thread while clients use it, decoding included;
- * of a read of a tier of its own node; of one of another node. */
+/* The time of a read of the file system by one thread while clients use it, decoding
+ * included; of a read of a tier of its own node; of one of another node. */
 double
 sti_pub_origin_s(const struct sti_pub *pub, double mb, double clients);
 double

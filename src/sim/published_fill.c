@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the published policies put into the tiers before the run, or as it begins. All of it is
- * read from the file system with all ranks as its clients, by the tier's threads in turns, each
- * at a full share. The run begins when the last rank is filled (that of the highest number:
- * another habit); those that fill beside the run begin at once.
+ * What the published policies put into the tiers before the run, or as it begins. All of
+ * it is read from the file system with all ranks as its clients, by the tier's threads in
+ * turns, each at a full share. The run begins when the last rank is filled (that of the
+ * highest number: another habit); those that fill beside the run begin at once.
  *
  * Two policies change what is read: they draw among what is near, with replacement.
  * One thread.
@@ -137,8 +137,8 @@ draw(const struct sti_pub *pub, uint64_t *counter, uint64_t low, uint64_t high)
     return (uint32_t)(high > low ? low + number % (high - low) : low);
 }
 
-/* DeepIO, opportunistic: what is read is drawn from the rank's own samples, or from those of the
- * rank before it. */
+/* DeepIO, opportunistic: what is read is drawn from the rank's own samples, or from those
+ * of the rank before it. */
 static void
 draw_near(struct sti_pub *pub, const uint64_t *begins, const uint64_t *ends)
 {
@@ -157,7 +157,8 @@ draw_near(struct sti_pub *pub, const uint64_t *begins, const uint64_t *ends)
     }
 }
 
-/* DeepIO: RAM is filled one rank after the other, in ids' order; equal shares if all fits. */
+/* DeepIO: RAM is filled one rank after the other, in ids' order; equal shares if all
+ * fits. */
 static int
 fill_deepio(struct sti_pub *pub, bool is_opportunistic, uint64_t *begins, uint64_t *ends)
 {
@@ -232,8 +233,8 @@ fill_lbann_dynamic(struct sti_pub *pub)
     return 0;
 }
 
-/* Parallel staging: behind a rank's own samples its SSD takes those of lower ids from the other
- * ranks; only own samples are read, drawn at random. */
+/* Parallel staging: behind a rank's own samples its SSD takes those of lower ids from the
+ * other ranks; only own samples are read, drawn at random. */
 static int
 fill_parallel(struct sti_pub *pub, const uint64_t *ends)
 {

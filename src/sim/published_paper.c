@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How the published policy fills the tiers: each rank's samples by how often it reads them;
- * that list is cut into pieces of the capacity of staging, RAM and SSD, each sorted by first
- * use; RAM takes from the list's head as much as fits, SSD goes on behind. So the pieces and
- * the tiers are shifted against each other by the size of staging, which is one of the habits.
- * Filling goes on beside the run from its beginning. One thread.
+ * How the published policy fills the tiers: each rank's samples by how often it reads
+ * them; that list is cut into pieces of the capacity of staging, RAM and SSD, each sorted
+ * by first use; RAM takes from the list's head as much as fits, SSD goes on behind. So
+ * the pieces and the tiers are shifted against each other by the size of staging, which
+ * is one of the habits. Filling goes on beside the run from its beginning. One thread.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -47,7 +47,8 @@ sort_by_count(struct ranked *ranked, const struct sti_pub_node *node)
     qsort(ranked->keys, ranked->n, sizeof(*ranked->keys), compare);
 }
 
-/* Cuts the list and sorts the pieces by first use; those never used keep their order, behind. */
+/* Cuts the list and sorts the pieces by first use; those never used keep their order,
+ * behind. */
 static void
 sort_pieces(const struct sti_pub *pub, struct ranked *ranked)
 {
@@ -69,8 +70,8 @@ sort_pieces(const struct sti_pub *pub, struct ranked *ranked)
     }
 }
 
-/* Fills a tier from the list's at-th sample on. Returns how far that came: the list's last
- * sample is never taken. */
+/* Fills a tier from the list's at-th sample on. Returns how far that came: the list's
+ * last sample is never taken. */
 static uint64_t
 fill_tier(struct sti_pub *pub, struct sti_pub_node *node, const struct ranked *ranked, uint64_t at,
           uint32_t tier, double *free_s)

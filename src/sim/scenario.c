@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The keys of a scenario: one table from which values are read, checked and explained, so that
- * a file, an option and the documentation cannot differ. A value that was accepted is within
- * its range; sti_scenario_check() looks at what ranges cannot say.
+ * The keys of a scenario: one table from which values are read, checked and explained, so
+ * that a file, an option and the documentation cannot differ. A value that was accepted
+ * is within its range; sti_scenario_check() looks at what ranges cannot say.
  */
 #include "sim/scenario.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A scenario: the machines, the data set and the job that are simulated, as a value. Set key by
- * key from text, each key with its range; built-in ones are lists of the same keys.
+ * A scenario: the machines, the data set and the job that are simulated, as a value. Set
+ * key by key from text, each key with its range; built-in ones are lists of the same
+ * keys.
  */
 #ifndef STI_SIM_SCENARIO_H
 #define STI_SIM_SCENARIO_H

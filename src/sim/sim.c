@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A simulation from its scenario to its result. The two modes share the data set, its order and
- * the decisions' code where the published policies have the same; what else differs is in
- * published.c and machine.c. One thread per call; nothing is kept.
+ * A simulation from its scenario to its result. The two modes share the data set, its
+ * order and the decisions' code where the published policies have the same; what else
+ * differs is in published.c and machine.c. One thread per call; nothing is kept.
  */
 #include "sim/sim.h"
 

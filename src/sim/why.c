@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Why a sample is where it is: the run is planned, and what concerns one sample is written down
- * in words. One thread.
+ * Why a sample is where it is: the run is planned, and what concerns one sample is
+ * written down in words. One thread.
  */
 #include <errno.h>
 #include <inttypes.h>

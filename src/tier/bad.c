@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bad samples. By `fail` the batch is handed out as an error, once, and the stream goes on
- * behind it; the next epoch tries again. By `replace` the next id modulo n stands in, the one
- * after that if it is bad too, and so on: a function of the sample alone, so every rank and
- * every run replaces alike and batches keep their size.
+ * Bad samples. By `fail` the batch is handed out as an error, once, and the stream goes
+ * on behind it; the next epoch tries again. By `replace` the next id modulo n stands in,
+ * the one after that if it is bad too, and so on: a function of the sample alone, so
+ * every rank and every run replaces alike and batches keep their size. The ledger has one
+ * line for an item, of its own id and of the one that came in the end, written when that
+ * has come.
  */
 #include "tier/fetcher_internal.h"
 
@@ -20,14 +22,22 @@ fail_batch(struct sti_record *record, uint32_t item, const struct sti_bad *bad)
         record->bad = *bad;
 }
 
-static void
-note(struct sti_fetcher *fetcher, const struct sti_record *record, const struct sti_bad *bad,
-     uint64_t substitute)
+static uint64_t
+original_of(const struct sti_fetcher *fetcher, const struct sti_record *record, uint32_t item)
 {
-    stk_replacement replacement = {.epoch = record->cut.epoch,
-                                   .sample = bad->sample,
-                                   .replacement = substitute,
-                                   .reason = bad->code};
+    return sti_horizon_sample(fetcher->horizon, record->cut.first_position + item);
+}
+
+void
+sti_fetcher_note_substitute(struct sti_fetcher *fetcher, const struct sti_record *record,
+                            uint32_t item)
+{
+    if (record->next_use[item] != STI_POSITION_OF_ANOTHER)
+        return;
+    const stk_replacement replacement = {.epoch = record->cut.epoch,
+                                         .sample = original_of(fetcher, record, item),
+                                         .replacement = record->samples[item],
+                                         .reason = record->reasons[item]};
 
     sti_staging_note_replacement(&fetcher->staging, &replacement);
 }
@@ -37,7 +47,7 @@ sti_fetcher_fail(struct sti_fetcher *fetcher, struct sti_record *record, uint32_
                  const struct sti_bad *bad)
 {
     uint64_t n = sti_dataset_count(fetcher->opts.dataset);
-    uint64_t original = sti_horizon_sample(fetcher->horizon, record->cut.first_position + item);
+    uint64_t original = original_of(fetcher, record, item);
     uint64_t tried = bad->sample >= original ? bad->sample - original : bad->sample + n - original;
     uint32_t waiter;
 
@@ -51,7 +61,8 @@ sti_fetcher_fail(struct sti_fetcher *fetcher, struct sti_record *record, uint32_
         return;
     }
     uint64_t substitute = (bad->sample + 1) % n;
-    note(fetcher, record, bad, substitute);
+    if (tried == 0)
+        record->reasons[item] = bad->code;
     record->states[item] = STI_ITEM_WAITING;
     record->next_use[item] = STI_POSITION_OF_ANOTHER;
     fetcher->waiters[waiter].sample = substitute;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The catalogue. As a table, sample s has entry s. As a hash, linear probing with deletion by
- * shifting back, so that no search meets a tombstone: invariant, every entry between a sample's
- * home and its place is in use.
+ * The catalogue. As a table, sample s has entry s. As a hash, linear probing with
+ * deletion by shifting back, so that no search meets a tombstone: invariant, every entry
+ * between a sample's home and its place is in use.
  */
 #include "tier/catalog.h"
 

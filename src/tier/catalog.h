@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is known of each sample: whether it is in memory and where, how often it is in use, and
- * where it stands among those that may go. A table by sample id, 16 bytes each; for data sets
- * too large for that a hash table of the samples that are in memory (24 bytes each at most 80 %
- * full). Owned by the loop's thread.
+ * What is known of each sample: whether it is in memory and where, how often it is in
+ * use, and where it stands among those that may go. A table by sample id, 16 bytes each;
+ * for data sets too large for that a hash table of the samples that are in memory (24
+ * bytes each at most 80 % full). Owned by the loop's thread.
  */
 #ifndef STI_TIER_CATALOG_H
 #define STI_TIER_CATALOG_H
@@ -44,8 +44,8 @@ enum sti_kept {
 
 struct sti_catalog;
 
-/* A catalogue of n samples of which resident_max may be in memory at a time (for the hash).
- * Errors: -ENOMEM. ret_catalog: returns owned. */
+/* A catalogue of n samples of which resident_max may be in memory at a time (for the
+ * hash). Errors: -ENOMEM. ret_catalog: returns owned. */
 int
 sti_catalog_new(struct sti_catalog **ret_catalog, uint64_t n, uint64_t resident_max);
 
@@ -56,8 +56,8 @@ sti_catalog_free(struct sti_catalog *catalog);
 bool
 sti_catalog_is_table(const struct sti_catalog *catalog);
 
-/* The entry of a sample, or NULL if the hash has none (it is absent then). Returns borrowed until
- * the next sti_catalog_need() or sti_catalog_forget(). */
+/* The entry of a sample, or NULL if the hash has none (it is absent then). Returns
+ * borrowed until the next sti_catalog_need() or sti_catalog_forget(). */
 struct sti_entry *
 sti_catalog_find(struct sti_catalog *catalog, uint64_t sample);
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Turning stored samples into slots of a batch. Items whose sample has arrived are handed to the
- * pool in chunks; a chunk's job writes slots and result codes of its items alone, so records
- * need no lock. The loop takes finished chunks back, lets their samples go and deals with the
- * results. Copying small samples is done at once: a hand-over would cost more.
+ * Turning stored samples into slots of a batch. Items whose sample has arrived are handed
+ * to the pool in chunks; a chunk's job writes slots and result codes of its items alone,
+ * so records need no lock. The loop takes finished chunks back, lets their samples go and
+ * deals with the results. Copying small samples is done at once: a hand-over would cost
+ * more.
  *
- * Threads: the loop; the pool runs run_chunk(). The lock (STI_RANK_LEAF) covers the list of
- * finished chunks only.
+ * Threads: the loop; the pool runs run_chunk(). The lock (STI_RANK_LEAF) covers the list
+ * of finished chunks only.
  */
 #include <stddef.h>
 #include <string.h>
@@ -125,7 +126,8 @@ decode_item(const struct sti_fetcher *fetcher, struct sti_record *record, uint32
     record->codes[item] = fetcher->opts.decode(fetcher->opts.decode_context, &args);
 }
 
-/* The loop's part: the item's sample is not needed any more; the slot is what is handed out. */
+/* The loop's part: the item's sample is not needed any more; the slot is what is handed
+ * out. */
 static void
 conclude_item(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item)
 {
@@ -141,6 +143,7 @@ conclude_item(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t i
     }
     fetcher->raw_bytes -= record->n_bytes[item];
     record->states[item] = STI_ITEM_DONE;
+    sti_fetcher_note_substitute(fetcher, record, item);
     record->items[item] = record->slots + item * fetcher->opts.item_bytes;
     record->n_bytes[item] = fetcher->opts.item_bytes;
     record->n_pending--;
@@ -173,7 +176,8 @@ is_copied_at_once(const struct sti_fetcher *fetcher)
     return !fetcher->opts.decode && fetcher->opts.item_bytes <= COPY_AT_ONCE_BYTES;
 }
 
-/* Items per chunk: some for every worker, few enough that none waits long for a neighbour. */
+/* Items per chunk: some for every worker, few enough that none waits long for a
+ * neighbour. */
 static uint32_t
 chunk_items(const struct sti_fetcher *fetcher, uint32_t n_arrived)
 {
@@ -193,8 +197,8 @@ copy_arrived(struct sti_fetcher *fetcher, struct sti_record *record)
     record->n_arrived = 0;
 }
 
-/* A chunk takes its items along, since an item whose decoding fails arrives once more, with its
- * substitute, while others of the chunk may still be at work. */
+/* A chunk takes its items along, since an item whose decoding fails arrives once more,
+ * with its substitute, while others of the chunk may still be at work. */
 static bool
 start_record(struct sti_fetcher *fetcher, struct sti_record *record)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The index of what may go. Positions are kept modulo the span; since all members lie within
- * one span below the newest, reading downwards from the newest's slot and round the end visits
- * them from the farthest next use to the nearest.
+ * The index of what may go. Positions are kept modulo the span; since all members lie
+ * within one span below the newest, reading downwards from the newest's slot and round
+ * the end visits them from the farthest next use to the nearest.
  */
 #include "tier/evictor.h"
 

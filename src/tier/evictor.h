@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The order in which cached samples go when room is needed: an index over the samples that no
- * batch uses. By next use: for each class a set of stream positions, whose largest member is the
- * next use that is farthest away, beside a set of samples whose next use is unknown. By recency:
- * a list.
- * Owned by the loop's thread.
+ * The order in which cached samples go when room is needed: an index over the samples
+ * that no batch uses. By next use: for each class a set of stream positions, whose
+ * largest member is the next use that is farthest away, beside a set of samples whose
+ * next use is unknown. By recency: a list. Owned by the loop's thread.
  */
 #ifndef STI_TIER_EVICTOR_H
 #define STI_TIER_EVICTOR_H
@@ -16,8 +15,8 @@
 
 struct sti_evictor;
 
-/* Samples kept by next use go class by class; in each, those whose next use is unknown go first
- * (of the first two classes between them). */
+/* Samples kept by next use go class by class; in each, those whose next use is unknown go
+ * first (of the first two classes between them). */
 enum sti_class {
     STI_CLASS_STORED, /* the SSD has it, too */
     STI_CLASS_LIGHT,  /* saves less origin time per byte than others that have no room */
@@ -26,10 +25,10 @@ enum sti_class {
 };
 
 /*
- * An empty index for a policy. n: samples of the data set. span: positions that next uses may
- * lie apart, all from one base on. has_classes: whether any but WORTHY will be used. For none and
- * pin it holds nothing and costs nothing.
- * Errors: -ENOMEM, -EINVAL. ret_evictor: returns owned.
+ * An empty index for a policy. n: samples of the data set. span: positions that next uses
+ * may lie apart, all from one base on. has_classes: whether any but WORTHY will be used.
+ * For none and pin it holds nothing and costs nothing. Errors: -ENOMEM, -EINVAL.
+ * ret_evictor: returns owned.
  */
 int
 sti_evictor_new(struct sti_evictor **ret_evictor, stk_policy policy, uint64_t n, uint64_t span,
@@ -64,8 +63,9 @@ enum sti_victim {
 };
 
 /*
- * Takes the first that has to go out of the index. newest: the largest position that can be in
- * it (positions are kept modulo the span, so the order is read backwards from there).
+ * Takes the first that has to go out of the index. newest: the largest position that can
+ * be in it (positions are kept modulo the span, so the order is read backwards from
+ * there).
  */
 enum sti_victim
 sti_evictor_take(struct sti_evictor *evictor, uint64_t newest, uint64_t *ret_value);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The walk along the stream. A step takes back what the consumer returned and what the pool
- * decoded, goes on with the horizon, and then looks up position after position: a sample in
- * memory is pinned, one under way is waited for, an absent one is read. It stops where staging
- * is full, where no read is free or where the order is not known yet, and goes on there next
- * time. Look-ahead crosses epoch ends because positions do.
+ * The walk along the stream. A step takes back what the consumer returned and what the
+ * pool decoded, goes on with the horizon, and then looks up position after position: a
+ * sample in memory is pinned, one under way is waited for, an absent one is read. It
+ * stops where staging is full, where no read is free or where the order is not known yet,
+ * and goes on there next time. Look-ahead crosses epoch ends because positions do.
  *
- * Everything here is the loop's. The consumer meets it in staging only; commands (seek, stop)
- * are carried out when no chunk is being decoded, so that no record is in other hands.
+ * Everything here is the loop's. The consumer meets it in staging only; commands (seek,
+ * stop) are carried out when no chunk is being decoded, so that no record is in other
+ * hands.
  */
 #include "tier/fetcher.h"
 
@@ -34,7 +35,7 @@ larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* ---- one item ------------------------------------------------------------------------------ */
+/* ---- one item ---------------------------------------------------------------------- */
 
 /* Points an item's fields into the bytes of its sample. */
 static void
@@ -60,10 +61,12 @@ sti_fetcher_arrive(struct sti_fetcher *fetcher, struct sti_record *record, uint3
     if (record->field_items)
         put_fields(fetcher, record, item, sample);
     record->states[item] = STI_ITEM_PINNED;
-    if (fetcher->opts.item_bytes > 0)
+    if (fetcher->opts.item_bytes > 0) {
         record->arrived[record->n_arrived++] = item;
-    else
-        record->n_pending--;
+        return;
+    }
+    sti_fetcher_note_substitute(fetcher, record, item);
+    record->n_pending--;
 }
 
 static bool
@@ -113,8 +116,8 @@ sti_fetcher_discount(struct sti_fetcher *fetcher, struct sti_record *record, uin
     record->n_bytes[item] = 0;
 }
 
-/* Where a sample that is in memory or on its way came from: a neighbour that was read along is
- * the origin's at its first use. */
+/* Where a sample that is in memory or on its way came from: a neighbour that was read
+ * along is the origin's at its first use. */
 static enum stk_tier
 source_of(const struct sti_fetcher *fetcher, uint64_t sample)
 {
@@ -179,7 +182,7 @@ sti_fetcher_take(struct sti_fetcher *fetcher, struct sti_record *record, uint32_
     return true;
 }
 
-/* ---- the stream ---------------------------------------------------------------------------- */
+/* ---- the stream -------------------------------------------------------------------- */
 
 static void
 count_for_bound(struct sti_fetcher *fetcher, uint64_t epoch, uint64_t sample)
@@ -307,7 +310,8 @@ walk_on(struct sti_fetcher *fetcher)
             sti_staging_publish(&fetcher->staging);
         }
     }
-    /* Samples known to be bad were met on the way; nothing else would come back to them. */
+    /* Samples known to be bad were met on the way; nothing else would come back to
+     * them. */
     if (!sti_fetcher_redo(fetcher))
         sti_staging_want_returns(&fetcher->staging);
     sti_fetcher_submit_growing(fetcher);
@@ -325,7 +329,7 @@ walk(struct sti_fetcher *fetcher)
     say_if_idle(fetcher);
 }
 
-/* ---- records that come back ----------------------------------------------------------------- */
+/* ---- records that come back -------------------------------------------------------- */
 
 /* Lets go of what a record's items hold. */
 static void
@@ -355,7 +359,7 @@ release_records(struct sti_fetcher *fetcher, struct sti_record *record)
     }
 }
 
-/* ---- commands ------------------------------------------------------------------------------- */
+/* ---- commands ---------------------------------------------------------------------- */
 
 static void
 seek(struct sti_fetcher *fetcher, uint64_t epoch, uint64_t idx)
@@ -363,7 +367,8 @@ seek(struct sti_fetcher *fetcher, uint64_t epoch, uint64_t idx)
     struct sti_record *record;
 
     sti_fetcher_submit_growing(fetcher);
-    /* Samples under way lose their uses; what they hold of FIXED memory goes with them. */
+    /* Samples under way lose their uses; what they hold of FIXED memory goes with
+     * them. */
     sti_fetcher_drop_waiters(fetcher);
     release_records(fetcher, sti_staging_take_ready(&fetcher->staging));
     while ((record = sti_record_list_pop(&fetcher->staging.filling)) != NULL)
@@ -403,8 +408,9 @@ obey(struct sti_fetcher *fetcher)
 }
 
 /*
- * Tells the device's arbiter whether samples are needed soon: less than half of what may be
- * staged is. With that much in hand the reads may wait behind others; with less they may not.
+ * Tells the device's arbiter whether samples are needed soon: less than half of what may
+ * be staged is. With that much in hand the reads may wait behind others; with less they
+ * may not.
  */
 static void
 tell_arbiter(struct sti_fetcher *fetcher)
@@ -458,7 +464,7 @@ sti_fetcher_push(struct sti_fetcher *fetcher, const struct sti_list_part *part)
     return rc;
 }
 
-/* ---- set-up --------------------------------------------------------------------------------- */
+/* ---- set-up ------------------------------------------------------------------------ */
 
 uint32_t
 sti_fetcher_align(const struct sti_fetcher *fetcher)
@@ -619,6 +625,13 @@ sti_fetcher_new(struct sti_fetcher **ret_fetcher, const struct sti_fetcher_opts 
     sti_bound_init(&fetcher->bound, sti_fetcher_capacity_bytes(fetcher));
     *ret_fetcher = fetcher;
     return 0;
+}
+
+void
+sti_fetcher_begin_at(struct sti_fetcher *fetcher, uint64_t epoch, uint64_t idx)
+{
+    fetcher->position = sti_horizon_start(fetcher->horizon, epoch, idx);
+    fetcher->returned_position = fetcher->position;
 }
 
 void

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fetcher: walks the stream as far ahead as staging and horizon allow, has every sample in
- * memory before its batch is asked for, and decides what stays when it was used. One for each
- * loader; a task of the loop.
+ * The fetcher: walks the stream as far ahead as staging and horizon allow, has every
+ * sample in memory before its batch is asked for, and decides what stays when it was
+ * used. One for each loader; a task of the loop.
  */
 #ifndef STI_TIER_FETCHER_H
 #define STI_TIER_FETCHER_H
@@ -24,8 +24,8 @@ struct sti_list_part;
 struct sti_staging;
 
 /*
- * Everything resolved and checked by the loader room; borrowed things live until the fetcher is
- * freed.
+ * Everything resolved and checked by the loader room; borrowed things live until the
+ * fetcher is freed.
  */
 struct sti_budget;
 
@@ -63,6 +63,10 @@ int
 sti_fetcher_new(struct sti_fetcher **ret_fetcher, const struct sti_fetcher_opts *opts,
                 stk_error *err);
 
+/* Begins at an index of an epoch instead of the start; before the fetcher is attached. */
+void
+sti_fetcher_begin_at(struct sti_fetcher *fetcher, uint64_t epoch, uint64_t idx);
+
 /* Frees a fetcher that was stopped by STI_COMMAND_STOP and detached. NULL is allowed. */
 void
 sti_fetcher_free(struct sti_fetcher *fetcher);
@@ -74,12 +78,13 @@ sti_fetcher_step(void *context);
 struct sti_staging *
 sti_fetcher_staging(struct sti_fetcher *fetcher);
 
-/* The capacity that the bound is made with: bytes that can hold samples between epochs. */
+/* The capacity that the bound is made with: bytes that can hold samples between
+ * epochs. */
 uint64_t
 sti_fetcher_capacity_bytes(const struct sti_fetcher *fetcher);
 
-/* What was learned of the origin and the SSDs, on the loop's thread; without points where too
- * little was read. */
+/* What was learned of the origin and the SSDs, on the loop's thread; without points where
+ * too little was read. */
 struct sti_cost_curve
 sti_fetcher_cost(const struct sti_fetcher *fetcher, stk_tier tier);
 

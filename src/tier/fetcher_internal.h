@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fetcher's parts, each a file: fetcher.c walks the stream, residency.c says what stays,
- * reads.c brings samples in, decode.c turns them into slots, bad.c deals with those that cannot
- * be had. All of it belongs to the loop's thread but for what decode.c names.
+ * The fetcher's parts, each a file: fetcher.c walks the stream, residency.c says what
+ * stays, reads.c brings samples in, decode.c turns them into slots, bad.c deals with
+ * those that cannot be had. All of it belongs to the loop's thread but for what decode.c
+ * names.
  */
 #ifndef STI_TIER_FETCHER_INTERNAL_H
 #define STI_TIER_FETCHER_INTERNAL_H
@@ -20,8 +21,8 @@
 #include "tier/ssd.h"
 #include "tier/store.h"
 
-/* Samples from this size on are read in place, smaller ones through a bounce buffer and a copy:
- * alignment would cost them more memory than the copy costs time. */
+/* Samples from this size on are read in place, smaller ones through a bounce buffer and a
+ * copy: alignment would cost them more memory than the copy costs time. */
 #define STI_IN_PLACE_BYTES (UINT64_C(32) << 10)
 #define STI_READ_PIECES 256
 
@@ -44,8 +45,9 @@ struct sti_piece {
     struct sti_ssd_slot slot; /* room in the SSD tier, to be filled */
 };
 
-/* A read under way: one sample, or several that lie one behind the other in one file. From the
- * SSD tier always one; if it fails there, the read goes on as one from the origin. */
+/* A read under way: one sample, or several that lie one behind the other in one file.
+ * From the SSD tier always one; if it fails there, the read goes on as one from the
+ * origin. */
 struct sti_read {
     struct sti_aio_op op;
     struct sti_fetcher *fetcher;
@@ -143,8 +145,8 @@ sti_fetcher_settle(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entr
 void
 sti_fetcher_on_next_use(void *context, uint64_t sample, uint64_t position);
 
-/* No batch uses the sample of a position after all: if that was to be its next use, another one
- * is looked for. fetcher->position lies behind it already. */
+/* No batch uses the sample of a position after all: if that was to be its next use,
+ * another one is looked for. fetcher->position lies behind it already. */
 void
 sti_fetcher_pass_over(struct sti_fetcher *fetcher, uint64_t position);
 
@@ -154,8 +156,8 @@ sti_fetcher_forget_positions(struct sti_fetcher *fetcher);
 void
 sti_fetcher_renew_positions(struct sti_fetcher *fetcher);
 
-/* The next use of the sample at a position as it is known now: a position that is not passed
- * yet, STI_POSITION_UNKNOWN or STI_POSITION_NEVER. */
+/* The next use of the sample at a position as it is known now: a position that is not
+ * passed yet, STI_POSITION_UNKNOWN or STI_POSITION_NEVER. */
 uint64_t
 sti_fetcher_next_use(struct sti_fetcher *fetcher, uint64_t position);
 
@@ -166,8 +168,8 @@ sti_fetcher_is_in_place(const struct sti_fetcher *fetcher, uint64_t sample)
     return sti_dataset_length(fetcher->opts.dataset, sample) >= STI_IN_PLACE_BYTES;
 }
 
-/* What the store's and the bounce buffers' memory is aligned to, and what a covering read can
- * have beyond its sample, whatever tier it comes from. */
+/* What the store's and the bounce buffers' memory is aligned to, and what a covering read
+ * can have beyond its sample, whatever tier it comes from. */
 uint32_t
 sti_fetcher_align(const struct sti_fetcher *fetcher);
 uint64_t
@@ -180,7 +182,8 @@ sti_fetcher_reads_init(struct sti_fetcher *fetcher);
 void
 sti_fetcher_reads_fini(struct sti_fetcher *fetcher);
 
-/* Starts to read an absent sample for an item from the origin; false if it has to wait. */
+/* Starts to read an absent sample for an item from the origin; false if it has to
+ * wait. */
 bool
 sti_fetcher_read(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
                  uint64_t sample, const struct sti_extent *extent);
@@ -191,8 +194,8 @@ sti_fetcher_new_read(struct sti_fetcher *fetcher, uint64_t n_bytes);
 void
 sti_fetcher_give_back_read(struct sti_fetcher *fetcher, struct sti_read *read);
 
-/* Begins to read an absent sample as the next piece of a read, from offset of its file on; NULL
- * when memory is short. */
+/* Begins to read an absent sample as the next piece of a read, from offset of its file
+ * on; NULL when memory is short. */
 struct sti_entry *
 sti_fetcher_add_piece(struct sti_fetcher *fetcher, struct sti_read *read, uint64_t sample,
                       const struct sti_extent *extent);
@@ -257,9 +260,9 @@ sti_fetcher_arrive(struct sti_fetcher *fetcher, struct sti_record *record, uint3
                    uint64_t sample, const struct sti_entry *entry);
 
 /*
- * Looks an item's sample up and pins it, waits for it or has it read; false: try again later.
- * is_substitute: the place in staging is not asked for, since a batch that is begun must come
- * to its end and substitutes may be larger than what they stand in for.
+ * Looks an item's sample up and pins it, waits for it or has it read; false: try again
+ * later. is_substitute: the place in staging is not asked for, since a batch that is
+ * begun must come to its end and substitutes may be larger than what they stand in for.
  */
 bool
 sti_fetcher_take(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
@@ -271,6 +274,11 @@ sti_fetcher_take(struct sti_fetcher *fetcher, struct sti_record *record, uint32_
 void
 sti_fetcher_fail(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
                  const struct sti_bad *bad);
+
+/* An item is done: if it has a substitute, the ledger says so. */
+void
+sti_fetcher_note_substitute(struct sti_fetcher *fetcher, const struct sti_record *record,
+                            uint32_t item);
 
 /* Tries the substitutes that had to wait; false if some still have to. */
 bool

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table of open files. A file that is wanted and has no slot gets one if one is free, or if
- * the one that was not wanted for longest has not been for long: with a random order over more
- * files than slots, replacing others all the time would gain nothing and cost an open each.
+ * The table of open files. A file that is wanted and has no slot gets one if one is free,
+ * or if the one that was not wanted for longest has not been for long: with a random
+ * order over more files than slots, replacing others all the time would gain nothing and
+ * cost an open each.
  *
- * Invariant: slot_of[f] names a slot exactly while the slot's extent is of file f. The loop's
- * thread alone.
+ * Invariant: slot_of[f] names a slot exactly while the slot's extent is of file f. The
+ * loop's thread alone.
  */
 #include "tier/files.h"
 

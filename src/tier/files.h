@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files that are held open: those that hold many samples. A bounded number of them; a file that
- * is not among them is read by operations that open and close it themselves, so nothing ever
- * waits for an open. Owned by the loop's thread.
+ * Files that are held open: those that hold many samples. A bounded number of them; a
+ * file that is not among them is read by operations that open and close it themselves, so
+ * nothing ever waits for an open. Owned by the loop's thread.
  */
 #ifndef STI_TIER_FILES_H
 #define STI_TIER_FILES_H
@@ -46,22 +46,25 @@ struct sti_files {
     struct sti_file_slot *slots; /* owned */
 };
 
-/* n_files: files there are; limit: how many may be open. Both may be 0. Errors: -ENOMEM. */
+/* n_files: files there are; limit: how many may be open. Both may be 0. Errors:
+ * -ENOMEM. */
 int
 sti_files_init(struct sti_files *files, struct sti_aio *aio, uint32_t n_files, uint32_t limit,
                uint32_t open_flags);
 
-/* Closes all. Nothing is under way (n_busy is 0) and nothing in use. All zero is allowed. */
+/* Closes all. Nothing is under way (n_busy is 0) and nothing in use. All zero is
+ * allowed. */
 void
 sti_files_fini(struct sti_files *files);
 
-/* Opens a file at once, blocking, when nothing is under way. Errors: what opening gives. */
+/* Opens a file at once, blocking, when nothing is under way. Errors: what opening
+ * gives. */
 int
 sti_files_open_now(struct sti_files *files, const struct sti_extent *extent);
 
 /*
- * The slot of the file of an extent, to be given back with sti_files_put(); its fd and open_flags
- * hold until then. NULL: the file is not open (yet).
+ * The slot of the file of an extent, to be given back with sti_files_put(); its fd and
+ * open_flags hold until then. NULL: the file is not open (yet).
  */
 struct sti_file_slot *
 sti_files_get(struct sti_files *files, const struct sti_extent *extent);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The horizon, as far as its kinds are alike: positions and epochs, the cut into batches, and
- * the linking of each use of a sample to the one before it.
+ * The horizon, as far as its kinds are alike: positions and epochs, the cut into batches,
+ * and the linking of each use of a sample to the one before it.
  *
- * A catalogue entry remembers the last position at which its sample is known to be read. When
- * linking comes to the sample again, at a later position, it writes the distance at the earlier
- * one; if that was passed already, whoever keeps the sample is told instead. Positions of an
- * earlier run (before a seek) are recognised by lying below the base, so nothing has to be
- * cleared.
+ * A catalogue entry remembers the last position at which its sample is known to be read.
+ * When linking comes to the sample again, at a later position, it writes the distance at
+ * the earlier one; if that was passed already, whoever keeps the sample is told instead.
+ * Positions of an earlier run (before a seek) are recognised by lying below the base, so
+ * nothing has to be cleared.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -148,8 +148,7 @@ sti_horizon_start(struct sti_horizon *horizon, uint64_t epoch, uint64_t idx)
     horizon->linked_position = base;
     horizon->current = NULL;
     for (uint32_t at = 0; at < horizon->n_slots; at++)
-        if (horizon->slots[at].links)
-            memset(horizon->slots[at].links, 0, horizon->length * sizeof(uint32_t));
+        sti_table_clear_links(horizon, &horizon->slots[at]);
     return base;
 }
 
@@ -239,7 +238,8 @@ sti_horizon_peek(struct sti_horizon *horizon, uint64_t position)
     return UINT64_MAX;
 }
 
-/* Looks a sample up in the epochs from first_epoch on; least: positions before it are passed. */
+/* Looks a sample up in the epochs from first_epoch on; least: positions before it are
+ * passed. */
 static enum sti_next_use
 find_computed(const struct sti_horizon *horizon, uint64_t sample, uint64_t first_epoch,
               uint64_t least, uint64_t *ret_position)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The part of the order that is held: which sample is read at each position, from the oldest
- * one still in use to the end of what is known, and where each sample is read next.
+ * The part of the order that is held: which sample is read at each position, from the
+ * oldest one still in use to the end of what is known, and where each sample is read
+ * next.
  *
- * Positions count samples of this rank's stream without a gap across epochs; a jump (seek)
- * starts a new run of positions behind all old ones, so a position never has two meanings.
- * Three kinds: epochs held as tables, made on the pool ahead of their use; orders computed per
- * element; a list that the caller pushes. Owned by the loop's thread.
+ * Positions count samples of this rank's stream without a gap across epochs; a jump
+ * (seek) starts a new run of positions behind all old ones, so a position never has two
+ * meanings. Three kinds: epochs held as tables, made on the pool ahead of their use;
+ * orders computed per element; a list that the caller pushes. Owned by the loop's thread.
  */
 #ifndef STI_TIER_HORIZON_H
 #define STI_TIER_HORIZON_H
@@ -53,7 +54,8 @@ struct sti_horizon_opts {
     void *context;
 };
 
-/* Errors: -ENOMEM, STK_E_INFEASIBLE (no epoch has a batch; too many samples for a table). */
+/* Errors: -ENOMEM, STK_E_INFEASIBLE (no epoch has a batch; too many samples for a
+ * table). */
 int
 sti_horizon_new(struct sti_horizon **ret_horizon, const struct sti_horizon_opts *opts,
                 stk_error *err);
@@ -70,14 +72,15 @@ uint64_t
 sti_horizon_start(struct sti_horizon *horizon, uint64_t epoch, uint64_t idx);
 
 /*
- * Goes on with what is held: fetch_position is the next to be read, returned_position the first
- * that the consumer has not been given. Returns whether there is more to do at once.
+ * Goes on with what is held: fetch_position is the next to be read, returned_position the
+ * first that the consumer has not been given. Returns whether there is more to do at
+ * once.
  */
 bool
 sti_horizon_step(struct sti_horizon *horizon, uint64_t fetch_position, uint64_t returned_position);
 
-/* Whether memory for an epoch was missing at the last step, so that another one should follow
- * after a while: nothing else would cause it. */
+/* Whether memory for an epoch was missing at the last step, so that another one should
+ * follow after a while: nothing else would cause it. */
 bool
 sti_horizon_is_short_of_memory(const struct sti_horizon *horizon);
 
@@ -122,12 +125,13 @@ sti_horizon_peek(struct sti_horizon *horizon, uint64_t position);
 enum sti_next_use
 sti_horizon_next_use(struct sti_horizon *horizon, uint64_t position, uint64_t *ret_position);
 
-/* The first use of a sample at or after the start of the current run of positions. Computed
- * orders only; unknown otherwise. */
+/* The first use of a sample at or after the start of the current run of positions.
+ * Computed orders only; unknown otherwise. */
 enum sti_next_use
 sti_horizon_first_use(struct sti_horizon *horizon, uint64_t sample, uint64_t *ret_position);
 
-/* The largest position that any next use can have, and how far positions can lie apart. */
+/* The largest position that any next use can have, and how far positions can lie
+ * apart. */
 uint64_t
 sti_horizon_newest(const struct sti_horizon *horizon);
 uint64_t

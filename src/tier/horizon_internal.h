@@ -13,12 +13,14 @@ struct sti_epoch_slot {
     struct sti_horizon *horizon;
     void *ids;       /* sti_order_id_bytes() each */
     uint32_t *links; /* how far behind a position the sample's next use lies; 0: not known */
+    bool has_links;  /* some may not be 0 */
+    void *scratch;   /* sti_order_scratch_bytes(), of one slot at most but for jobs under way */
     uint64_t epoch;
     struct sti_order_cursor cursor;
-    int state; /* atomic: enum slot_state; READY and FAILED are set by the job, last */
+    int state; /* atomic: enum slot_state; READY is set by the job, last */
 };
 
-enum sti_slot_state { STI_SLOT_EMPTY, STI_SLOT_MAKING, STI_SLOT_READY, STI_SLOT_FAILED };
+enum sti_slot_state { STI_SLOT_EMPTY, STI_SLOT_MAKING, STI_SLOT_READY };
 
 /* A pushed list: rings over positions, and where its epochs end. */
 struct sti_list {
@@ -67,8 +69,8 @@ sti_horizon_locate(const struct sti_horizon *horizon, uint64_t position, uint64_
 uint64_t
 sti_horizon_position(const struct sti_horizon *horizon, uint64_t epoch, uint64_t idx);
 
-/* A sample is read at a position and was read before, or not, at its entry's last: sets the
- * link there (through set_link) and tells whom it concerns. */
+/* A sample is read at a position and was read before, or not, at its entry's last: sets
+ * the link there (through set_link) and tells whom it concerns. */
 void
 sti_horizon_link(struct sti_horizon *horizon, uint64_t sample, uint64_t position);
 
@@ -85,6 +87,10 @@ uint64_t
 sti_table_sample(struct sti_horizon *horizon, uint64_t position);
 uint32_t *
 sti_table_link(struct sti_horizon *horizon, uint64_t position);
+
+/* Makes all links of a slot 0. */
+void
+sti_table_clear_links(const struct sti_horizon *horizon, struct sti_epoch_slot *slot);
 
 /* Lists. */
 int

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A list that the caller pushes: rings over positions, wide enough for everything that may wait
- * (2^20 ids) and everything that may be staged (2^20 positions) at a time. Where an epoch ends
- * is known when its end was pushed.
+ * A list that the caller pushes: rings over positions, wide enough for everything that
+ * may wait (2^20 ids) and everything that may be staged (2^20 positions) at a time. Where
+ * an epoch ends is known when its end was pushed.
  */
 #include <errno.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Epochs held as tables. A slot holds one epoch: its ids, made by a job on the pool, and its
- * links, written by the loop. The job is the only one to touch a slot while it is MAKING; it
- * sets the state last (release), the loop reads it first (acquire). The epoch being read, those
- * the horizon reaches into and those still staged are held; the slot of the oldest is used
- * again when the consumer has been given all of it.
+ * Epochs held as tables. A slot holds one epoch: its ids, made by a job on the pool, and
+ * its links, written by the loop. The job is the only one to touch a slot while it is
+ * MAKING; it sets the state last (release), the loop reads it first (acquire). The epoch
+ * being read, those the horizon reaches into and those still staged are held; the slot of
+ * the oldest is used again when the consumer has been given all of it.
  */
 #include <errno.h>
 #include <sched.h>
@@ -14,8 +14,8 @@
 #include "base/mem.h"
 #include "tier/horizon_internal.h"
 
-/* Positions linked per step: well under a millisecond. */
-#define LINK_STEP 16384u
+/* Positions linked per step: a few milliseconds where all of the catalogue is cold. */
+#define LINK_STEP 4096u
 
 static int
 state_of(const struct sti_epoch_slot *slot)
@@ -43,6 +43,7 @@ sti_table_fini(struct sti_horizon *horizon)
             (void)sched_yield(); /* the job ends by itself: pure computation */
         sti_mem_free(slot->ids);
         sti_mem_free(slot->links);
+        sti_mem_free(slot->scratch);
     }
     sti_mem_free(horizon->slots);
 }
@@ -56,15 +57,9 @@ make(struct sti_job *job)
     const struct sti_order *order = &horizon->opts.order;
     void (*wake)(void *wake_context) = horizon->opts.wake;
     void *wake_context = horizon->opts.wake_context;
-    void *scratch = sti_mem_new(1, sti_order_scratch_bytes(order));
-    int state = STI_SLOT_FAILED;
 
-    if (scratch) {
-        sti_order_epoch(order, slot->epoch, &slot->cursor, slot->ids, scratch);
-        state = STI_SLOT_READY;
-    }
-    sti_mem_free(scratch);
-    __atomic_store_n(&slot->state, state, __ATOMIC_RELEASE); /* pairs with state_of() */
+    sti_order_epoch(order, slot->epoch, &slot->cursor, slot->ids, slot->scratch);
+    __atomic_store_n(&slot->state, STI_SLOT_READY, __ATOMIC_RELEASE); /* pairs with state_of() */
     wake(wake_context); /* from here on the horizon may be gone */
 }
 
@@ -77,7 +72,8 @@ slot_of(struct sti_horizon *horizon, uint64_t epoch)
     return NULL;
 }
 
-/* A slot that holds nothing between the first epoch still needed and the last one wanted. */
+/* A slot that holds nothing between the first epoch still needed and the last one
+ * wanted. */
 static struct sti_epoch_slot *
 unused_slot(struct sti_horizon *horizon, uint64_t first_epoch, uint64_t end_epoch)
 {
@@ -85,7 +81,7 @@ unused_slot(struct sti_horizon *horizon, uint64_t first_epoch, uint64_t end_epoc
         struct sti_epoch_slot *slot = &horizon->slots[at];
         int state = state_of(slot);
 
-        if (state == STI_SLOT_EMPTY || state == STI_SLOT_FAILED)
+        if (state == STI_SLOT_EMPTY)
             return slot;
         if (state == STI_SLOT_READY && (slot->epoch < first_epoch || slot->epoch >= end_epoch))
             return slot;
@@ -93,7 +89,35 @@ unused_slot(struct sti_horizon *horizon, uint64_t first_epoch, uint64_t end_epoc
     return NULL;
 }
 
-/* Memory stays with a slot, so that only the first round of epochs allocates. */
+/* Epochs are made one after the other, so what a slot is made with is handed on to the
+ * next. */
+static int
+prepare_scratch(struct sti_horizon *horizon, struct sti_epoch_slot *slot)
+{
+    uint64_t n_bytes = sti_order_scratch_bytes(&horizon->opts.order);
+
+    for (uint32_t at = 0; !slot->scratch && at < horizon->n_slots; at++) {
+        struct sti_epoch_slot *other = &horizon->slots[at];
+
+        if (other->scratch && state_of(other) != STI_SLOT_MAKING) {
+            slot->scratch = other->scratch;
+            other->scratch = NULL;
+        }
+    }
+    if (!slot->scratch && n_bytes > 0)
+        slot->scratch = sti_mem_new(1, n_bytes);
+    return slot->scratch || n_bytes == 0 ? 0 : -ENOMEM;
+}
+
+void
+sti_table_clear_links(const struct sti_horizon *horizon, struct sti_epoch_slot *slot)
+{
+    if (slot->has_links)
+        memset(slot->links, 0, horizon->length * sizeof(uint32_t));
+    slot->has_links = false;
+}
+
+/* Memory stays with the slots, so that only the first round of epochs allocates. */
 static int
 prepare_slot(struct sti_horizon *horizon, struct sti_epoch_slot *slot)
 {
@@ -104,13 +128,15 @@ prepare_slot(struct sti_horizon *horizon, struct sti_epoch_slot *slot)
         if (!slot->ids)
             return -ENOMEM;
     }
+    if (prepare_scratch(horizon, slot) < 0)
+        return -ENOMEM;
     if (!horizon->opts.wants_next_use)
         return 0;
     if (!slot->links) {
         slot->links = sti_mem_new(horizon->length, sizeof(uint32_t));
         return slot->links ? 0 : -ENOMEM;
     }
-    memset(slot->links, 0, horizon->length * sizeof(uint32_t));
+    sti_table_clear_links(horizon, slot);
     return 0;
 }
 
@@ -124,8 +150,8 @@ start_making(struct sti_horizon *horizon, struct sti_epoch_slot *slot, uint64_t 
         horizon->is_short_of_memory = true; /* the consumer waits, nothing is lost */
         return;
     }
-    /* A generator that lives on is handed from epoch to epoch; without it the epoch is jumped
-     * to. */
+    /* A generator that lives on is handed from epoch to epoch; without it the epoch is
+     * jumped to. */
     slot->cursor.valid = false;
     if (before && state_of(before) == STI_SLOT_READY)
         slot->cursor = before->cursor;
@@ -139,8 +165,8 @@ start_making(struct sti_horizon *horizon, struct sti_epoch_slot *slot, uint64_t 
                     &slot->job, 1);
 }
 
-/* Starts the first missing epoch: of those that are held, and of the one behind them if a slot
- * is free, so that it is there when the walk enters the next epoch. */
+/* Starts the first missing epoch: of those that are held, and of the one behind them if a
+ * slot is free, so that it is there when the walk enters the next epoch. */
 static void
 make_missing(struct sti_horizon *horizon, uint64_t first_epoch, uint64_t fetch_epoch)
 {
@@ -157,11 +183,6 @@ make_missing(struct sti_horizon *horizon, uint64_t first_epoch, uint64_t fetch_e
             continue;
         if (state == STI_SLOT_MAKING)
             return; /* one after the other: the next one continues its generator */
-        if (state == STI_SLOT_FAILED) { /* not at once again, but after a while */
-            __atomic_store_n(&slot->state, STI_SLOT_EMPTY, __ATOMIC_RELEASE);
-            horizon->is_short_of_memory = true;
-            return;
-        }
         struct sti_epoch_slot *unused = unused_slot(horizon, first_epoch, end_epoch);
         if (unused)
             start_making(horizon, unused, epoch, epoch == fetch_epoch);
@@ -217,6 +238,7 @@ sti_table_link(struct sti_horizon *horizon, uint64_t position)
     struct sti_epoch_slot *slot = slot_of(horizon, epoch);
     if (!slot || state_of(slot) != STI_SLOT_READY || !slot->links)
         return NULL;
+    slot->has_links = true;
     return &slot->links[idx];
 }
 

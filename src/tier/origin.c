@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The origin. A file that is a sample is read whole in one operation that opens, reads and closes
- * it; files that hold many samples are held open (files.c). Alignment is asked of the file system
- * once, of the first file of each part of the data set, and what suits all of them is used; a
- * file that cannot be read direct (a part elsewhere, a symbolic link into another file system)
- * answers -EINVAL and is read through the page cache by its reader.
+ * The origin. A file that is a sample is read whole in one operation that opens, reads
+ * and closes it; files that hold many samples are held open (files.c). Alignment is asked
+ * of the file system once, of the first file of each part of the data set, and what suits
+ * all of them is used; a file that cannot be read direct (a part elsewhere, a symbolic
+ * link into another file system) answers -EINVAL and is read through the page cache by
+ * its reader.
  */
 #include "tier/origin.h"
 
@@ -13,10 +14,19 @@
 
 #include "base/error.h"
 
+/* Beside reading: around the page cache, and without waiting at a pipe where a file
+ * was. */
+static uint32_t
+open_flags(const struct sti_origin *origin)
+{
+    return (origin->dio.is_direct ? O_DIRECT : 0u) | (origin->dio.has_nowait ? O_NONBLOCK : 0u);
+}
+
 /* Asks the file systems of all parts: the largest block and alignment serve each. */
 static int
 probe(struct sti_origin *origin, stk_error *err)
 {
+    origin->dio.has_nowait = true;
     for (uint32_t part = 0; part < sti_dataset_parts(origin->dataset); part++) {
         struct sti_extent extent;
         struct sti_dio dio = sti_dio_buffered();
@@ -28,6 +38,7 @@ probe(struct sti_origin *origin, stk_error *err)
         if (rc < 0 && origin->is_one_file)
             return sti_error_set_path(err, rc, extent.path, "the data set cannot be opened: %s",
                                       sti_error_text(rc));
+        origin->dio.has_nowait = origin->dio.has_nowait && rc == 0 && dio.has_nowait;
         if (rc < 0 || !dio.is_direct)
             continue;
         origin->dio.is_direct = true;
@@ -49,12 +60,17 @@ sti_origin_open(struct sti_origin *origin, const struct sti_origin_opts *opts, s
     origin->is_one_file = sti_dataset_is_one_file(opts->dataset);
     if (rc < 0)
         return sti_error_set(err, rc, "the index was changed while it is in use");
-    if (!opts->is_buffered)
-        rc = probe(origin, err);
+    rc = probe(origin, err);
     if (rc < 0)
         return rc;
+    if (opts->is_buffered) {
+        bool has_nowait = origin->dio.has_nowait;
+
+        origin->dio = sti_dio_buffered();
+        origin->dio.has_nowait = has_nowait;
+    }
     rc = sti_files_init(&origin->files, opts->aio, sti_dataset_files(opts->dataset),
-                        opts->open_files, origin->dio.is_direct ? O_DIRECT : 0u);
+                        opts->open_files, open_flags(origin));
     if (rc < 0)
         return sti_error_set(err, rc, "no memory for the table of open files");
     if (!origin->is_one_file)
@@ -117,7 +133,7 @@ sti_origin_prepare(struct sti_origin *origin, const struct sti_extent *extent,
     op->fd = slot ? slot->fd : -1;
     op->dir_fd = extent->dir_fd;
     op->path = extent->path;
-    op->open_flags = slot ? slot->open_flags : origin->dio.is_direct ? O_DIRECT : 0u;
+    op->open_flags = slot ? slot->open_flags : open_flags(origin);
     op->bytes = bytes;
     op->offset = range->offset;
     op->n_bytes = (uint32_t)range->n_bytes;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The origin: the data set where it lies. Says what to read for a sample so that direct I/O can
- * do it, and whether what came back is the sample.
+ * The origin: the data set where it lies. Says what to read for a sample so that direct
+ * I/O can do it, and whether what came back is the sample.
  */
 #ifndef STI_TIER_ORIGIN_H
 #define STI_TIER_ORIGIN_H
@@ -31,8 +31,8 @@ struct sti_origin_range {
 /* Samples larger than this are refused when a loader is opened. */
 #define STI_ORIGIN_SAMPLE_MAX (UINT64_C(1) << 30)
 
-/* Opens what has to stay open. aio: borrowed, the loop's; open_files: how many files may be held
- * open. Errors, with the path: what opening gives. Blocks. */
+/* Opens what has to stay open. aio: borrowed, the loop's; open_files: how many files may
+ * be held open. Errors, with the path: what opening gives. Blocks. */
 struct sti_origin_opts {
     const struct sti_dataset *dataset;
     struct sti_aio *aio;
@@ -47,11 +47,13 @@ sti_origin_open(struct sti_origin *origin, const struct sti_origin_opts *opts, s
 void
 sti_origin_close(struct sti_origin *origin);
 
-/* Whether files are being opened or closed: sti_origin_close() has to wait for it, no read has. */
+/* Whether files are being opened or closed: sti_origin_close() has to wait for it, no
+ * read has. */
 bool
 sti_origin_is_busy(const struct sti_origin *origin);
 
-/* Bytes that a covering range can have beyond its sample, and the alignment of its memory. */
+/* Bytes that a covering range can have beyond its sample, and the alignment of its
+ * memory. */
 uint64_t
 sti_origin_padding_bytes(const struct sti_origin *origin);
 uint32_t
@@ -63,9 +65,9 @@ struct sti_origin_range
 sti_origin_cover(const struct sti_origin *origin, const struct sti_extent *extent);
 
 /*
- * Makes op read a range of the file of extent into bytes (aligned to sti_origin_align()). Returns
- * the open file that it uses, to be given to sti_files_put() when the operation is done for good;
- * NULL where it opens the file itself.
+ * Makes op read a range of the file of extent into bytes (aligned to sti_origin_align()).
+ * Returns the open file that it uses, to be given to sti_files_put() when the operation
+ * is done for good; NULL where it opens the file itself.
  */
 struct sti_file_slot *
 sti_origin_prepare(struct sti_origin *origin, const struct sti_extent *extent,

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bringing samples in. A large sample is read in place: its block of the store is aligned and
- * padded so that a direct read lands in it, and the padding is given back when the read is done.
- * A small one is read into a bounce buffer and copied to its packed place. Small samples that
- * follow each other in the stream and in one file are read together; where the store holds the
- * whole file and every epoch reads all of it, neighbours in the file are, whatever the order:
- * the origin gives the same bytes in far fewer reads.
+ * Bringing samples in. A large sample is read in place: its block of the store is aligned
+ * and padded so that a direct read lands in it, and the padding is given back when the
+ * read is done. A small one is read into a bounce buffer and copied to its packed place.
+ * Small samples that follow each other in the stream and in one file are read together;
+ * where the store holds the whole file and every epoch reads all of it, neighbours in the
+ * file are, whatever the order: the origin gives the same bytes in far fewer reads.
  *
- * A read that fails is tried again; one of several samples that still fails is tried sample by
- * sample, so that one bad block spoils one sample. Invariant: an entry is READING exactly while
- * a read holds a piece for it, and its key heads the list of items that wait.
+ * A read that fails is tried again; one of several samples that still fails is tried
+ * sample by sample, so that one bad block spoils one sample. Invariant: an entry is
+ * READING exactly while a read holds a piece for it, and its key heads the list of items
+ * that wait.
  */
 #include <assert.h>
 #include <errno.h>
@@ -26,7 +27,8 @@
 /* Less than this is copied for the SSD by the loop: a hand-over would cost more. */
 #define FILL_AT_ONCE_BYTES (UINT64_C(16) << 10)
 
-/* How many neighbours are read together: all must be wanted and there must be room for all. */
+/* How many neighbours are read together: all must be wanted and there must be room for
+ * all. */
 static uint32_t
 group_size(const struct sti_fetcher *fetcher)
 {
@@ -89,7 +91,7 @@ sti_fetcher_reads_fini(struct sti_fetcher *fetcher)
     sti_mem_free(fetcher->waiters);
 }
 
-/* ---- waiting items ------------------------------------------------------------------------ */
+/* ---- waiting items ----------------------------------------------------------------- */
 
 uint32_t
 sti_fetcher_new_waiter(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item)
@@ -138,7 +140,7 @@ sti_fetcher_drop_waiters(struct sti_fetcher *fetcher)
     }
 }
 
-/* ---- completion ----------------------------------------------------------------------------- */
+/* ---- completion -------------------------------------------------------------------- */
 
 static void
 submit(struct sti_fetcher *fetcher, struct sti_read *read)
@@ -199,7 +201,8 @@ lose_piece(struct sti_fetcher *fetcher, const struct sti_piece *piece, int code)
     sti_store_put(fetcher->store, piece->address, piece->length,
                   piece->length >= STI_IN_PLACE_BYTES);
     entry->pins = 0;
-    /* Replaced for good, so that every epoch replaces alike; else tried again when it comes. */
+    /* Replaced for good, so that every epoch replaces alike; else tried again when it
+     * comes. */
     entry->state = fetcher->opts.must_replace ? STI_SAMPLE_BAD : STI_SAMPLE_ABSENT;
     entry->key = (uint32_t)code;
     if (entry->state == STI_SAMPLE_ABSENT)
@@ -340,7 +343,7 @@ sti_fetcher_read_again(struct sti_fetcher *fetcher, struct sti_read *read)
     submit(fetcher, read);
 }
 
-/* ---- start -------------------------------------------------------------------------------- */
+/* ---- start ------------------------------------------------------------------------- */
 
 void
 sti_fetcher_submit_growing(struct sti_fetcher *fetcher)
@@ -354,7 +357,8 @@ sti_fetcher_submit_growing(struct sti_fetcher *fetcher)
     submit(fetcher, read);
 }
 
-/* Whether a small sample follows what the growing read covers closely enough to join it. */
+/* Whether a small sample follows what the growing read covers closely enough to join
+ * it. */
 static bool
 can_join(const struct sti_fetcher *fetcher, const struct sti_extent *extent)
 {
@@ -440,8 +444,8 @@ sti_fetcher_add_piece(struct sti_fetcher *fetcher, struct sti_read *read, uint64
     return entry;
 }
 
-/* Adds the absent neighbours from first to end (not included); returns their bytes. Stops at
- * the first that is not absent: what a read covers has no gap. */
+/* Adds the absent neighbours from first to end (not included); returns their bytes. Stops
+ * at the first that is not absent: what a read covers has no gap. */
 static uint64_t
 add_neighbours(struct sti_fetcher *fetcher, struct sti_read *read, uint64_t first, uint64_t end)
 {
@@ -460,8 +464,8 @@ add_neighbours(struct sti_fetcher *fetcher, struct sti_read *read, uint64_t firs
     return n_bytes;
 }
 
-/* The first of the neighbours before a sample, back to the start of its group, that are absent
- * without a gap. */
+/* The first of the neighbours before a sample, back to the start of its group, that are
+ * absent without a gap. */
 static uint64_t
 first_neighbour(struct sti_fetcher *fetcher, uint64_t sample)
 {

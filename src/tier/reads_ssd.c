@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Samples that come from the SSD tier, and what the tier is for. A read is one operation that
- * covers the sample's header and its bytes; a large one lands in its place in the store, a small
- * one in the bounce buffer, as from the origin. What does not verify or cannot be read comes
- * from the origin instead, in the same read. Checking a large sample is the pool's.
+ * Samples that come from the SSD tier, and what the tier is for. A read is one operation
+ * that covers the sample's header and its bytes; a large one lands in its place in the
+ * store, a small one in the bounce buffer, as from the origin. What does not verify or
+ * cannot be read comes from the origin instead, in the same read. Checking a large sample
+ * is the pool's.
  */
 #include <assert.h>
 #include <errno.h>
@@ -17,7 +18,7 @@
 /* Less than this is checked by the loop: a hand-over would cost more. */
 #define CHECK_AT_ONCE_BYTES (UINT64_C(16) << 10)
 
-/* ---- reading ------------------------------------------------------------------------------ */
+/* ---- reading ----------------------------------------------------------------------- */
 
 static void
 check(struct sti_aio_op *op)
@@ -29,7 +30,8 @@ check(struct sti_aio_op *op)
         sti_ssd_check(read->fetcher->ssd, &read->place, piece->sample, piece->length, op);
 }
 
-/* The sample comes from the origin after all: so do the counts of the batch that asked first. */
+/* The sample comes from the origin after all: so do the counts of the batch that asked
+ * first. */
 static void
 account_again(struct sti_fetcher *fetcher, const struct sti_piece *piece)
 {
@@ -145,7 +147,7 @@ sti_fetcher_read_ssd(struct sti_fetcher *fetcher, struct sti_record *record, uin
     return true;
 }
 
-/* ---- set-up ------------------------------------------------------------------------------- */
+/* ---- set-up ------------------------------------------------------------------------ */
 
 static void
 on_trouble(void *context, const char *path, int code, bool is_full)

@@ -1,21 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What stays in memory. A sample is pinned while a batch uses it; when the last use ends,
- * policy/place decides, and the evictor remembers in which order the kept ones have to go.
+ * policy/place decides, and the evictor remembers in which order the kept ones have to
+ * go.
  *
- * Staged and cached samples share one store. So what is staged at an epoch's end is a cache hit
- * in the next one like anything else, and the whole of RAM part + staging counts as capacity:
- * with next-use placement the origin bytes then equal the bound. What the SSD holds goes first
- * from memory, so that together they hold as much as they can; behind it goes what saves the
- * least origin time per byte, if not everything has room (policy/density).
+ * Staged and cached samples share one store. So what is staged at an epoch's end is a
+ * cache hit in the next one like anything else, and the whole of RAM part + staging
+ * counts as capacity: with next-use placement the origin bytes then equal the bound. What
+ * the SSD holds goes first from memory, so that together they hold as much as they can;
+ * behind it goes what saves the least origin time per byte, if not everything has room
+ * (policy/density).
  *
- * Invariant: an entry that is PRESENT with no pins is in exactly the index that `kept` names.
+ * Invariant: an entry that is PRESENT with no pins is in exactly the index that `kept`
+ * names.
  */
 #include <assert.h>
 
 #include "tier/fetcher_internal.h"
 
-/* The full position of which an entry holds the low half: keys lie within 2^31 of the newest. */
+/* The full position of which an entry holds the low half: keys lie within 2^31 of the
+ * newest. */
 static uint64_t
 key_position(const struct sti_fetcher *fetcher, const struct sti_entry *entry)
 {
@@ -76,8 +80,8 @@ evict(struct sti_fetcher *fetcher)
 }
 
 /* A fragmented store must not stop the stream: when nothing is under way that could free
- * memory and the consumer has nothing to give back but what it works on, a block outside the
- * arena serves. */
+ * memory and the consumer has nothing to give back but what it works on, a block outside
+ * the arena serves. */
 static bool
 must_go_outside(struct sti_fetcher *fetcher)
 {
@@ -93,8 +97,8 @@ sti_fetcher_make_room(struct sti_fetcher *fetcher, uint64_t n_bytes, bool is_in_
 
         if (address != STI_STORE_NONE)
             return address;
-        /* What would be evicted now might be known to be used soon a moment later; as long as
-         * the consumer has batches, wait for the knowledge. */
+        /* What would be evicted now might be known to be used soon a moment later; as
+         * long as the consumer has batches, wait for the knowledge. */
         if (sti_horizon_is_catching_up(fetcher->horizon) &&
             sti_staging_ready(&fetcher->staging) > 0)
             return STI_STORE_NONE;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sizes. Where not everything fits, at most half of the store is held for batches: what is held
- * cannot be chosen, and with more of it next-use placement misses the bound (a simulation of
- * 10,000 samples with 1,200 cached and 1,000 of them held read 8 % more; up to a half, nothing).
+ * Sizes. Where not everything fits, at most half of the store is held for batches: what
+ * is held cannot be chosen, and with more of it next-use placement misses the bound (a
+ * simulation of 10,000 samples with 1,200 cached and 1,000 of them held read 8 % more; up
+ * to a half, nothing).
  *
- * Where sizes differ, what staging may hold three times over is left to whatever is used next, for
- * the same reason; samples beside it are kept for their size (policy/density) and lie apart. With twice as much,
- * 600 samples of which 29 % had room read 1.6 % more than the bound, with three times nothing.
+ * Where sizes differ, what staging may hold three times over is left to whatever is used
+ * next, for the same reason; samples beside it are kept for their size (policy/density)
+ * and lie apart. With twice as much, 600 samples of which 29 % had room read 1.6 % more than
+ * the bound, with three times nothing.
  */
 #include "tier/sizes.h"
 
@@ -31,8 +33,8 @@ size_store(struct sti_sizes *sizes, const struct sti_fetcher_opts *opts)
     uint64_t uniform_bytes = sti_dataset_uniform_bytes(dataset);
     uint64_t max_bytes = sti_dataset_max_bytes(dataset);
     bool is_raw = opts->item_bytes == 0;
-    /* FIXED: between arrival and decoding, enough for the reads in flight, little beside the
-     * slots. */
+    /* FIXED: between arrival and decoding, enough for the reads in flight, little beside
+     * the slots. */
     uint64_t limit = is_raw
                          ? opts->staging_bytes
                          : larger(smaller(opts->staging_bytes / 2, RAW_LIMIT_BYTES), 2 * max_bytes);

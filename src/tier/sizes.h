@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How much a loader holds of what: decided when it is opened, from its options and the sizes of
- * its samples alone, so that a run can be told beforehand. Pure, in the sense that everything it
- * depends on is an argument.
+ * How much a loader holds of what: decided when it is opened, from its options and the
+ * sizes of its samples alone, so that a run can be told beforehand. Pure, in the sense
+ * that everything it depends on is an argument.
  */
 #ifndef STI_TIER_SIZES_H
 #define STI_TIER_SIZES_H
@@ -23,8 +23,9 @@ struct sti_sizes {
 };
 
 /*
- * The sizes for a loader whose options are resolved and whose SSD directories hold ssd_bytes.
- * Reads the lengths of all samples a few times where they differ and not everything has room.
+ * The sizes for a loader whose options are resolved and whose SSD directories hold
+ * ssd_bytes. Reads the lengths of all samples a few times where they differ and not
+ * everything has room.
  */
 struct sti_sizes
 sti_sizes_choose(const struct sti_fetcher_opts *opts, uint64_t ssd_bytes);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writing to the SSD tier. One segment at a time is open; samples are packed into it behind
- * their headers. When the next one does not fit it is closed, and written as soon as every
- * sample in it has come or failed. The next segment goes to the directory that is filled least
- * by its share. So a fast origin waits for the SSDs (sti_ssd_is_ready()), which is what makes
- * one reading of the origin enough.
+ * Writing to the SSD tier. One segment at a time is open; samples are packed into it
+ * behind their headers. When the next one does not fit it is closed, and written as soon
+ * as every sample in it has come or failed. The next segment goes to the directory that
+ * is filled least by its share. So a fast origin waits for the SSDs (sti_ssd_is_ready()),
+ * which is what makes one reading of the origin enough.
  *
- * A place in the table is set when the sample has been copied into the segment and unset when
- * writing fails, so it always names bytes in memory or bytes whose write has succeeded.
- * Invariant: used_bytes of a directory is the sum of the samples with a place in it and of the
- * reservations, and never grows beyond its share.
+ * A place in the table is set when the sample has been copied into the segment and unset
+ * when writing fails, so it always names bytes in memory or bytes whose write has
+ * succeeded. Invariant: used_bytes of a directory is the sum of the samples with a place
+ * in it and of the reservations, and never grows beyond its share.
  */
 #include "tier/ssd.h"
 
@@ -32,7 +32,7 @@ round_up(uint64_t value, uint64_t unit)
     return (value + unit - 1) / unit * unit;
 }
 
-/* ---- places ------------------------------------------------------------------------------- */
+/* ---- places ------------------------------------------------------------------------ */
 
 void
 sti_ssd_forget(struct sti_ssd *ssd, uint64_t sample)
@@ -75,7 +75,7 @@ stop_writing(struct sti_ssd *ssd, uint32_t dir, int code)
     ssd->opts.on_trouble(ssd->opts.context, ssd->opts.parts[dir].path, code, true);
 }
 
-/* ---- segments ----------------------------------------------------------------------------- */
+/* ---- segments ---------------------------------------------------------------------- */
 
 static void
 release(struct sti_segment *segment)
@@ -212,7 +212,7 @@ close_segment(struct sti_ssd *ssd)
     write_if_complete(segment);
 }
 
-/* ---- reservations ------------------------------------------------------------------------- */
+/* ---- reservations ------------------------------------------------------------------ */
 
 static bool
 belongs(const struct sti_ssd *ssd, uint64_t n_bytes)
@@ -363,15 +363,15 @@ sti_ssd_finish(struct sti_ssd *ssd)
     return true;
 }
 
-/* ---- open and close ----------------------------------------------------------------------- */
+/* ---- open and close ---------------------------------------------------------------- */
 
 struct loading {
     struct sti_ssd *ssd;
     uint32_t dir;
 };
 
-/* An entry of a catalogue: is it a sample of this data set? The first directory that has one
- * serves it; within a directory the last entry. */
+/* An entry of a catalogue: is it a sample of this data set? The first directory that has
+ * one serves it; within a directory the last entry. */
 static bool
 on_record(void *context, const struct sti_ssd_record *record)
 {
@@ -522,7 +522,8 @@ sti_ssd_capacity_bytes(const struct sti_ssd *ssd)
 
         if (part->is_dropped)
             continue;
-        /* What another job keeps, or a larger share left, counts as far as it is there. */
+        /* What another job keeps, or a larger share left, counts as far as it is
+         * there. */
         if (!part->dir.is_writable || ssd->used_bytes[at] > ssd->shares[at].share_bytes)
             sum_bytes += ssd->used_bytes[at];
         else

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The SSD tier of a loader: samples kept in cache directories, for this run and the next job.
+ * The SSD tier of a loader: samples kept in cache directories, for this run and the next
+ * job.
  *
- * A sample is written once. Before it is read from the origin, room for it is reserved in a
- * segment in memory; when it has come it is copied there with its CRC; full segments are written
- * with one direct write each and then noted in the catalogue. Reading is one direct read that
- * covers the sample's header and its bytes, and both are checked each time, so that what the
- * catalogue believes is only a hint: a sample that does not verify is not here.
+ * A sample is written once. Before it is read from the origin, room for it is reserved in
+ * a segment in memory; when it has come it is copied there with its CRC; full segments
+ * are written with one direct write each and then noted in the catalogue. Reading is one
+ * direct read that covers the sample's header and its bytes, and both are checked each
+ * time, so that what the catalogue believes is only a hint: a sample that does not verify
+ * is not here.
  *
  * Owned by the loop's thread, but for the two functions that say otherwise.
  */
@@ -28,7 +30,8 @@ struct sti_ssd;
 /* Reads are aligned to what the file system asks for, at most this. */
 #define STI_SSD_ALIGN_MAX 4096u
 
-/* A directory's part in a loader. share_bytes: payload that this loader may keep in it. */
+/* A directory's part in a loader. share_bytes: payload that this loader may keep in
+ * it. */
 struct sti_ssd_part {
     const char *path; /* borrowed as long as the tier is open */
     uint64_t share_bytes;
@@ -49,8 +52,8 @@ struct sti_ssd_opts {
     void *context;
 };
 
-/* Opens the directories; one that cannot be used is reported and left out. Errors: -ENOMEM.
- * ret_ssd: returns owned. Blocks. */
+/* Opens the directories; one that cannot be used is reported and left out. Errors:
+ * -ENOMEM. ret_ssd: returns owned. Blocks. */
 int
 sti_ssd_open(struct sti_ssd **ret_ssd, const struct sti_ssd_opts *opts);
 
@@ -94,12 +97,13 @@ struct sti_ssd_slot {
     uint32_t record;
 };
 
-/* Whether samples of n_bytes together could be reserved now or will never be; false: wait for a
- * segment to be written. ssd may be NULL. */
+/* Whether samples of n_bytes together could be reserved now or will never be; false: wait
+ * for a segment to be written. ssd may be NULL. */
 bool
 sti_ssd_is_ready(struct sti_ssd *ssd, uint64_t n_samples, uint64_t n_bytes);
 
-/* Reserves room for a sample that is about to be read from the origin, if it belongs here. */
+/* Reserves room for a sample that is about to be read from the origin, if it belongs
+ * here. */
 struct sti_ssd_slot
 sti_ssd_reserve(struct sti_ssd *ssd, uint64_t sample, uint64_t n_bytes);
 
@@ -111,7 +115,8 @@ sti_ssd_fill(struct sti_ssd *ssd, struct sti_ssd_slot slot, const void *bytes);
 void
 sti_ssd_settle(struct sti_ssd *ssd, struct sti_ssd_slot slot, bool is_good);
 
-/* Writes what is not full yet. Returns whether nothing is under way any more. NULL: true. */
+/* Writes what is not full yet. Returns whether nothing is under way any more. NULL:
+ * true. */
 bool
 sti_ssd_finish(struct sti_ssd *ssd);
 
@@ -131,20 +136,20 @@ sti_ssd_find(const struct sti_ssd *ssd, uint64_t sample, struct sti_ssd_place *r
 /* Bytes of a read beyond its sample, at most. */
 #define STI_SSD_PADDING_BYTES (64u + 2 * STI_SSD_ALIGN_MAX)
 
-/* Makes op read a sample of n_bytes into bytes (aligned to STI_SSD_ALIGN_MAX). Returns how many
- * bytes lie before the sample. */
+/* Makes op read a sample of n_bytes into bytes (aligned to STI_SSD_ALIGN_MAX). Returns
+ * how many bytes lie before the sample. */
 uint64_t
 sti_ssd_prepare(const struct sti_ssd *ssd, const struct sti_ssd_place *place, uint64_t n_bytes,
                 void *bytes, struct sti_aio_op *op);
 
-/* Whether what a prepared op has read is the sample: 0, the read's error, or STK_E_CORRUPT. Any
- * thread. */
+/* Whether what a prepared op has read is the sample: 0, the read's error, or
+ * STK_E_CORRUPT. Any thread. */
 int
 sti_ssd_check(const struct sti_ssd *ssd, const struct sti_ssd_place *place, uint64_t sample,
               uint64_t n_bytes, const struct sti_aio_op *op);
 
-/* A sample could not be read (code of sti_ssd_check()): it is forgotten; with an error of the
- * device the whole directory is. */
+/* A sample could not be read (code of sti_ssd_check()): it is forgotten; with an error of
+ * the device the whole directory is. */
 void
 sti_ssd_lose(struct sti_ssd *ssd, const struct sti_ssd_place *place, uint64_t sample, int code);
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opening a cache directory. The subfolder of a data set is stoker-FINGERPRINT, in it `lock`,
- * `data` and `catalog`. Whoever has the lock appends to both files; bytes once written are never
- * overwritten, so that others may read along without any lock.
+ * Opening a cache directory. The subfolder of a data set is stoker-FINGERPRINT, in it
+ * `lock`, `data` and `catalog`. Whoever has the lock appends to both files; bytes once
+ * written are never overwritten, so that others may read along without any lock.
  *
- * The catalogue is a journal: an entry is appended when its sample has been written. It is a
- * hint, so nothing is synced and nothing is renamed: an entry that is lost is a sample read from
- * the origin again, and one that is wrong does not verify. Writes of a killed process may still
- * reach the disk after its successor has begun, so a data file that was not closed in order is
- * continued behind a gap larger than all that can have been under way.
+ * The catalogue is a journal: an entry is appended when its sample has been written. It
+ * is a hint, so nothing is synced and nothing is renamed: an entry that is lost is a
+ * sample read from the origin again, and one that is wrong does not verify. Writes of a
+ * killed process may still reach the disk after its successor has begun, so a data file
+ * that was not closed in order is continued behind a gap larger than all that can have
+ * been under way.
  */
 #include "tier/ssd_dir.h"
 
@@ -28,8 +29,8 @@
 #define CHUNK_BYTES (UINT32_C(1) << 20)
 #define GAP_BYTES (UINT64_C(2) << 30)
 #define FILE_UNIT_BYTES 4096u
-/* Entries of these samples mark that a job has begun to write, and that it has ended in order,
- * with nothing under way. */
+/* Entries of these samples mark that a job has begun to write, and that it has ended in
+ * order, with nothing under way. */
 #define OPENED_SAMPLE (UINT64_MAX - 1)
 #define CLOSED_SAMPLE UINT64_MAX
 
@@ -86,7 +87,7 @@ unlink_at(int dir_fd, const char *path)
     sti_aio_op_execute(&op); /* not there, or it stays and O_EXCL says so */
 }
 
-/* ---- the subfolder ----------------------------------------------------------------------- */
+/* ---- the subfolder ----------------------------------------------------------------- */
 
 static int
 open_subfolder(struct sti_ssd_dir *dir, int root_fd)
@@ -124,7 +125,7 @@ lock(struct sti_ssd_dir *dir)
     return 0;
 }
 
-/* ---- files -------------------------------------------------------------------------------- */
+/* ---- files ------------------------------------------------------------------------- */
 
 static uint64_t
 file_bytes(int dir_fd, const char *path)
@@ -158,7 +159,8 @@ open_data(struct sti_ssd_dir *dir, bool is_buffered)
     return dir->data_fd < 0 ? dir->data_fd : 0;
 }
 
-/* Opens what is there; -ENOENT and our own codes mean that there is nothing to go on with. */
+/* Opens what is there; -ENOENT and our own codes mean that there is nothing to go on
+ * with. */
 static int
 open_files(struct sti_ssd_dir *dir, bool is_buffered)
 {
@@ -205,7 +207,7 @@ make_files(struct sti_ssd_dir *dir, bool is_buffered)
     return write_at(dir->catalog_fd, head, sizeof(head), 0);
 }
 
-/* ---- the catalogue ------------------------------------------------------------------------ */
+/* ---- the catalogue ----------------------------------------------------------------- */
 
 struct reading {
     const struct sti_ssd_dir_opts *opts;
@@ -264,7 +266,7 @@ read_catalog(struct sti_ssd_dir *dir, const struct sti_ssd_dir_opts *opts)
     return n < 0 ? n : 0;
 }
 
-/* ---- open and close ----------------------------------------------------------------------- */
+/* ---- open and close ---------------------------------------------------------------- */
 
 static int
 open_locked(struct sti_ssd_dir *dir, int root_fd, const struct sti_ssd_dir_opts *opts)

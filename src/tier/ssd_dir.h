@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cache directory on disk: finding or making the subfolder of a data set, locking it, reading
- * its catalogue, and removing those of other data sets for room. All of it blocks and happens
- * when a loader is opened; what happens while it runs is ssd.c's.
+ * A cache directory on disk: finding or making the subfolder of a data set, locking it,
+ * reading its catalogue, and removing those of other data sets for room. All of it blocks
+ * and happens when a loader is opened; what happens while it runs is ssd.c's.
  */
 #ifndef STI_TIER_SSD_DIR_H
 #define STI_TIER_SSD_DIR_H
@@ -47,14 +47,16 @@ struct sti_ssd_dir_opts {
 };
 
 /*
- * Opens the subfolder. Where another job has it, or it cannot be written, it is opened to be
- * read as it is; where there is nothing to be read, neither flag is set. Errors: what opening the
- * directory and making the files gives; the tier can then not be used. Blocks.
+ * Opens the subfolder. Where another job has it, or it cannot be written, it is opened to
+ * be read as it is; where there is nothing to be read, neither flag is set. Errors: what
+ * opening the directory and making the files gives; the tier can then not be used.
+ * Blocks.
  */
 int
 sti_ssd_dir_open(struct sti_ssd_dir *dir, const struct sti_ssd_dir_opts *opts);
 
-/* Marks the catalogue as ended in order and closes everything. Nothing may be under way. */
+/* Marks the catalogue as ended in order and closes everything. Nothing may be under
+ * way. */
 void
 sti_ssd_dir_close(struct sti_ssd_dir *dir);
 

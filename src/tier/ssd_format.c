@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cache's format. All numbers are little-endian, as on the machines that this runs on.
+ * The cache's format. All numbers are little-endian, as on the machines that this runs
+ * on.
  *
  * Header of a sample, 64 bytes         Entry of the catalogue, 32 bytes
  *    0  4  "STKs"                         0  8  sample
@@ -18,8 +19,8 @@
  *                                        24  8  fingerprint
  *                                        32 32  0
  *
- * Invariant: nothing verifies but what was written for this cache, sample and place; the nonce
- * keeps a data set from containing such bytes by itself.
+ * Invariant: nothing verifies but what was written for this cache, sample and place; the
+ * nonce keeps a data set from containing such bytes by itself.
  */
 #include "tier/ssd_format.h"
 

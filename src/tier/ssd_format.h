@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a cache directory holds, byte by byte (docs/format/ssd-cache.md): the header in front of
- * each sample in `data`, the head and the entries of `catalog`. Pure.
+ * What a cache directory holds, byte by byte (docs/format/ssd-cache.md): the header in
+ * front of each sample in `data`, the head and the entries of `catalog`. Pure.
  */
 #ifndef STI_TIER_SSD_FORMAT_H
 #define STI_TIER_SSD_FORMAT_H
@@ -28,8 +28,9 @@ struct sti_ssd_record {
     uint32_t crc; /* CRC-32C of its bytes */
 };
 
-/* Where the next header may begin at or after an offset: a multiple of 64, such that the sample
- * behind it does not begin on a block of 512 (its place in a block is then less than a block). */
+/* Where the next header may begin at or after an offset: a multiple of 64, such that the
+ * sample behind it does not begin on a block of 512 (its place in a block is then less
+ * than a block). */
 uint64_t
 sti_ssd_align(uint64_t offset);
 
@@ -38,8 +39,8 @@ sti_ssd_header_encode(void *header, const struct sti_ssd_identity *identity,
                       const struct sti_ssd_record *record);
 
 /*
- * Whether a header is that of a sample at its offset and whole; takes crc from it. record: sample,
- * offset and n_bytes are what is expected.
+ * Whether a header is that of a sample at its offset and whole; takes crc from it.
+ * record: sample, offset and n_bytes are what is expected.
  */
 bool
 sti_ssd_header_check(const void *header, const struct sti_ssd_identity *identity,

@@ -43,8 +43,9 @@ struct sti_ssd_part_state {
     bool is_full; /* nothing more is written */
 };
 
-/* sti_ssd.places: 0: not in the tier; else ((offset / 64 + 1) << 4 | directory). Bit 3 of it:
- * was there when the tier was opened (also alone, of a sample that was lost since). */
+/* sti_ssd.places: 0: not in the tier; else ((offset / 64 + 1) << 4 | directory). Bit 3 of
+ * it: was there when the tier was opened (also alone, of a sample that was lost
+ * since). */
 #define STI_PLACE_WARM UINT64_C(8)
 #define STI_PLACE_SHIFT 4
 

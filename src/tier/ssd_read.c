@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading from the SSD tier: where a sample is, the read that covers it, and whether what came
- * is it. A sample whose segment is still in memory is taken from there. */
+/* Reading from the SSD tier: where a sample is, the read that covers it, and whether what
+ * came is it. A sample whose segment is still in memory is taken from there. */
 #include <errno.h>
 
 #include "base/crc32c.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Making room. A subfolder is ours if it has our name and its lock file begins with our text;
- * it is in use as long as somebody holds that lock. The lock is held while its files go, and the
- * lock file goes last, so a job that comes meanwhile finds either a locked cache or none.
- * Nothing else in the directory is touched.
+ * Making room. A subfolder is ours if it has our name and its lock file begins with our
+ * text; it is in use as long as somebody holds that lock. The lock is held while its
+ * files go, and the lock file goes last, so a job that comes meanwhile finds either a
+ * locked cache or none. Nothing else in the directory is touched.
  */
 #include "tier/ssd_sweep.h"
 

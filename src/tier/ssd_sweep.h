@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making room in a cache directory: subfolders of other data sets go, the oldest first. */
+/* Making room in a cache directory: subfolders of other data sets go, the oldest
+ * first. */
 #ifndef STI_TIER_SSD_SWEEP_H
 #define STI_TIER_SSD_SWEEP_H
 
@@ -14,9 +15,9 @@ void
 sti_ssd_name(char *name, uint64_t fingerprint);
 
 /*
- * Removes caches of other data sets, least recently opened first and never one that a job has
- * locked, until the capacity of the directory and its file system have want_bytes for the one of
- * fingerprint. Returns how many bytes that one may take. Blocks.
+ * Removes caches of other data sets, least recently opened first and never one that a job
+ * has locked, until the capacity of the directory and its file system have want_bytes for
+ * the one of fingerprint. Returns how many bytes that one may take. Blocks.
  */
 uint64_t
 sti_ssd_sweep(int root_fd, uint64_t fingerprint, uint64_t capacity_bytes, uint64_t want_bytes);

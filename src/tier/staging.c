@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Staging. Invariant: every record is in exactly one of free, filling, ready, borrowed and
- * returned, and `ready` is in stream order.
+ * Staging. Invariant: every record is in exactly one of free, filling, ready, borrowed
+ * and returned, and `ready` is in stream order.
  *
- * The consumer sleeps on a semaphore rather than on a condition, since a signal handler may have
- * to end the sleep and posting a semaphore is all that it may do. A post that nobody waits for
- * only makes a later wait look once more. The loop is woken by returns only when it wants them,
- * and then after a good part of what was staged has come back: a wake costs as much as many
- * cached samples.
+ * The consumer sleeps on a semaphore rather than on a condition, since a signal handler
+ * may have to end the sleep and posting a semaphore is all that it may do. A post that
+ * nobody waits for only makes a later wait look once more. The loop is woken by returns
+ * only when it wants them, and then after a good part of what was staged has come back: a
+ * wake costs as much as many cached samples.
  *
- * Threads: the loop, the consumer; interrupt by any. Lock: STI_RANK_LOADER, never held across a
- * wait or a wake.
+ * Threads: the loop, the consumer; interrupt by any. Lock: STI_RANK_LOADER, never held
+ * across a wait or a wake.
  */
 #include "tier/staging.h"
 
@@ -51,12 +51,13 @@ sti_record_list_pop(struct sti_record_list *list)
     return record;
 }
 
-/* Nobody else knows a staging while it is made or freed, so its lock is not taken there. */
+/* Nobody else knows a staging while it is made or freed, so its lock is not taken
+ * there. */
 
-/* ---- set-up ------------------------------------------------------------------------------- */
+/* ---- set-up ------------------------------------------------------------------------ */
 
 /* The arrays of a record, widest first, so that each is aligned. */
-#define ITEM_BYTES (5 * sizeof(uint64_t) + 2 * sizeof(uint32_t) + 2)
+#define ITEM_BYTES (5 * sizeof(uint64_t) + 3 * sizeof(uint32_t) + 2)
 
 uint64_t
 sti_record_overhead_bytes(uint32_t batch_size)
@@ -81,9 +82,10 @@ lay_out(struct sti_record *record, char *at, uint64_t n)
     at += n * sizeof(int32_t);
     record->arrived = (uint32_t *)(void *)at;
     at += n * sizeof(uint32_t);
-    record->states = (uint8_t *)at;
+    record->reasons = (int32_t *)(void *)at;
+    record->states = (uint8_t *)(at + n * sizeof(int32_t));
     record->tiers = record->states + n;
-    return at + (2 * n + 7) / 8 * 8;
+    return at + (n * (sizeof(int32_t) + 2) + 7) / 8 * 8;
 }
 
 /* What of a record's fields is the same for every batch. */
@@ -136,7 +138,7 @@ static int
 allocate(struct sti_staging *staging, const struct sti_staging_opts *opts) STI_NO_ANALYSIS
 {
     uint64_t n = opts->batch_size;
-    uint64_t arrays_bytes = (5 * sizeof(uint64_t) + 2 * sizeof(uint32_t)) * n + (2 * n + 7) / 8 * 8;
+    uint64_t arrays_bytes = (n * ITEM_BYTES + 7) / 8 * 8;
 
     staging->records = sti_mem_new(opts->n_records, sizeof(struct sti_record));
     staging->arrays = sti_mem_new(opts->n_records, arrays_bytes);
@@ -215,7 +217,7 @@ sti_staging_fini(struct sti_staging *staging)
     release_memory(staging);
 }
 
-/* ---- the consumer's side ------------------------------------------------------------------ */
+/* ---- the consumer's side ----------------------------------------------------------- */
 
 static void
 add_batch(struct sti_stats *stats, const struct sti_record *record)
@@ -284,8 +286,8 @@ look_locked(struct sti_staging *staging, struct sti_record **ret_record, uint64_
 }
 
 /*
- * Sleeps until a post, or until a monotonic time at most. A signal ends nothing: a handler that
- * wants that calls interrupt. Returns 0 or -ETIMEDOUT.
+ * Sleeps until a post, or until a monotonic time at most. A signal ends nothing: a
+ * handler that wants that calls interrupt. Returns 0 or -ETIMEDOUT.
  */
 static int
 wait_until(struct sti_staging *staging, uint64_t deadline_ns)
@@ -333,7 +335,8 @@ sti_staging_next(struct sti_staging *staging, uint64_t timeout_ns, struct sti_re
     return rc;
 }
 
-/* The record that a handle names, or NULL: the handle is the caller's and may be anything. */
+/* The record that a handle names, or NULL: the handle is the caller's and may be
+ * anything. */
 static struct sti_record *
 find_borrowed(const struct sti_staging *staging, const void *handle)
 {
@@ -398,7 +401,7 @@ sti_staging_command(struct sti_staging *staging, enum sti_command command, uint6
     }
 }
 
-/* ---- the loop's side ------------------------------------------------------------------------ */
+/* ---- the loop's side --------------------------------------------------------------- */
 
 static bool
 stop_waiting_locked(struct sti_staging *staging) STI_REQUIRES(&staging->lock)

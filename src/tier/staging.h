@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Staging: the batches between the loop, which fills them, and the consumer, who borrows them.
- * A record goes free -> filling -> ready -> borrowed -> returned -> free. Filling belongs to the
- * loop, borrowed to the consumer; the passages are lists under one lock. Only staging restores
- * the order: records become ready in the order of the stream, whatever was read first.
+ * Staging: the batches between the loop, which fills them, and the consumer, who borrows
+ * them. A record goes free -> filling -> ready -> borrowed -> returned -> free. Filling
+ * belongs to the loop, borrowed to the consumer; the passages are lists under one lock.
+ * Only staging restores the order: records become ready in the order of the stream,
+ * whatever was read first.
  */
 #ifndef STI_TIER_STAGING_H
 #define STI_TIER_STAGING_H
@@ -47,6 +48,7 @@ struct sti_record {
     uint64_t *next_use; /* position, or one of STI_POSITION_... */
     int32_t *codes;     /* results of decoding */
     uint32_t *arrived;  /* items to be decoded that no chunk has yet, oldest first (FIXED) */
+    int32_t *reasons;   /* of an item that gets a substitute: why, the first code */
     uint8_t *states;    /* enum sti_item */
     uint8_t *tiers;     /* enum stk_tier that an item was counted for */
     char *slots;        /* FIXED: count x item_bytes */
@@ -92,7 +94,8 @@ struct sti_usage {
 
 /* What the consumer asks of the loop besides batches. */
 enum sti_command { STI_COMMAND_NONE, STI_COMMAND_SEEK, STI_COMMAND_STOP };
-/* SEEK: drops what is staged and goes on at (epoch, idx). STOP: nothing is read any more. */
+/* SEEK: drops what is staged and goes on at (epoch, idx). STOP: nothing is read any
+ * more. */
 
 struct sti_staging {
     struct sti_record *records;
@@ -160,13 +163,14 @@ sti_record_list_pop(struct sti_record_list *list);
 /* ---- the consumer's side ---- */
 
 /*
- * Waits for the next record in order, timeout_ns at most (UINT64_MAX: without end). Returns
- * STK_BATCH, STK_END, -EAGAIN (starved), -EINTR or -ETIMEDOUT.
+ * Waits for the next record in order, timeout_ns at most (UINT64_MAX: without end).
+ * Returns STK_BATCH, STK_END, -EAGAIN (starved), -EINTR or -ETIMEDOUT.
  */
 int
 sti_staging_next(struct sti_staging *staging, uint64_t timeout_ns, struct sti_record **ret_record);
 
-/* Gives a record back. Errors: -EINVAL it is not one that next has given and nobody returned. */
+/* Gives a record back. Errors: -EINVAL it is not one that next has given and nobody
+ * returned. */
 int
 sti_staging_return(struct sti_staging *staging, const void *handle);
 

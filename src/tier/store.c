@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sample store. Invariant: payload in use never exceeds the capacity; the arena is larger
- * than the capacity by what rounding and padding can cost the samples it holds.
+ * The sample store. Invariant: payload in use never exceeds the capacity; the arena is
+ * larger than the capacity by what rounding and padding can cost the samples it holds.
  *
- * With one size, free slots form a list through their own memory, and slots never used yet are
- * taken in address order. A background job faults the arena in, a little ahead of the highest
- * address used so far: a read into memory that is not there yet would hold up the loop, and
- * memory that is never used should not cost anything. Addresses with the top bit set name a
- * small table of blocks outside the arena, the low bits a byte of it. Blocks with padding are
- * aligned, so the start of one follows from the address of any byte of its first `align`.
+ * With one size, free slots form a list through their own memory, and slots never used
+ * yet are taken in address order. A background job faults the arena in, a little ahead of
+ * the highest address used so far: a read into memory that is not there yet would hold up
+ * the loop, and memory that is never used should not cost anything. Addresses with the
+ * top bit set name a small table of blocks outside the arena, the low bits a byte of it.
+ * Blocks with padding are aligned, so the start of one follows from the address of any
+ * byte of its first `align`.
  */
 #include "tier/store.h"
 
@@ -84,8 +85,8 @@ touch(struct sti_job *job)
     __atomic_store_n(&store->is_touching, 0, __ATOMIC_RELEASE);
 }
 
-/* Has the arena faulted in some way beyond what is used up to end. A job that is just about to
- * end may miss the new goal; the next block asks again. */
+/* Has the arena faulted in some way beyond what is used up to end. A job that is just
+ * about to end may miss the new goal; the next block asks again. */
 static void
 touch_ahead(struct sti_store *store, uint64_t end)
 {
@@ -127,8 +128,8 @@ open_slots(struct sti_store *store, const struct sti_store_opts *opts)
 static int
 open_heap(struct sti_store *store, const struct sti_store_opts *opts)
 {
-    /* A block's header and rounding, the padding left of trimmed blocks, and room to place the
-     * largest among the others. */
+    /* A block's header and rounding, the padding left of trimmed blocks, and room to
+     * place the largest among the others. */
     uint64_t overhead_bytes = opts->samples_max * 16 + (UINT64_C(4) << 20);
     uint64_t padding_bytes = opts->samples_max * opts->padding_bytes / 2;
 

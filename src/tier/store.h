@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memory that staged and cached samples lie in: one arena, packed. Samples of one size lie
- * in slots; of many sizes, in a heap. Addresses are offsets, so that they fit into a catalogue
- * entry. Owned by the loop's thread.
+ * The memory that staged and cached samples lie in: one arena, packed. Samples of one
+ * size lie in slots; of many sizes, in a heap. Addresses are offsets, so that they fit
+ * into a catalogue entry. Owned by the loop's thread.
  */
 #ifndef STI_TIER_STORE_H
 #define STI_TIER_STORE_H
@@ -47,8 +47,8 @@ void
 sti_store_free(struct sti_store *store);
 
 /*
- * Memory for a sample of n_bytes, with the padding where is_padded. STI_STORE_NONE when the
- * capacity is used or no piece is long enough.
+ * Memory for a sample of n_bytes, with the padding where is_padded. STI_STORE_NONE when
+ * the capacity is used or no piece is long enough.
  */
 uint64_t
 sti_store_get(struct sti_store *store, uint64_t n_bytes, bool is_padded);
@@ -62,8 +62,9 @@ sti_store_get_outside(struct sti_store *store, uint64_t n_bytes, bool is_padded)
 void
 sti_store_trim(struct sti_store *store, uint64_t address, uint64_t used_bytes);
 
-/* Gives a block back. n_bytes, is_padded: as it was got. address: as it was got or, with padding,
- * plus a skew of less than the alignment (bytes before the sample that are not its own). */
+/* Gives a block back. n_bytes, is_padded: as it was got. address: as it was got or, with
+ * padding, plus a skew of less than the alignment (bytes before the sample that are not
+ * its own). */
 void
 sti_store_put(struct sti_store *store, uint64_t address, uint64_t n_bytes, bool is_padded);
 

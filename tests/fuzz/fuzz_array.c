@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Heads of .npy and IDX files of any bytes. What is accepted has counts that fit each other and
- * begins inside the head; what is refused is refused in words.
+ * Heads of .npy and IDX files of any bytes. What is accepted has counts that fit each
+ * other and begins inside the head; what is refused is refused in words.
  */
 #include <errno.h>
 #include <stdbool.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An index of any bytes. Each input is tried as it is and with its checksums made right, because
- * a fuzzer does not guess those. What is accepted must keep its promises: strings end inside the
- * index, paths stay below the data set, ranges lie in the file, sizes fit their sums.
+ * An index of any bytes. Each input is tried as it is and with its checksums made right,
+ * because a fuzzer does not guess those. What is accepted must keep its promises: strings
+ * end inside the index, paths stay below the data set, ranges lie in the file, sizes fit
+ * their sums.
  */
 #include <limits.h>
 #include <stdbool.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Option strings: tiers and emulated storage. The first byte says which parser the rest goes to.
- * Beside not crashing: what is refused is refused with -EINVAL and words, results are within
- * what the option's documentation promises, and parsing the same text again gives the same.
+ * Option strings: tiers and emulated storage. The first byte says which parser the rest
+ * goes to. Beside not crashing: what is refused is refused with -EINVAL and words,
+ * results are within what the option's documentation promises, and parsing the same text
+ * again gives the same.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -71,7 +72,8 @@ try_size(const char *text, size_t n_chars)
     free(exact);
 }
 
-/* A device is done with an operation no sooner than it arrived, and time does not run back. */
+/* A device is done with an operation no sooner than it arrived, and time does not run
+ * back. */
 static void
 try_shape(const char *text)
 {

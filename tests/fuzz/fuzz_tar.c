@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An archive of any bytes, parsed twice: with all of it in view, and with no more in view than
- * the parser asks for. Both must find the same; members lie in the archive and behind each
- * other; samples have their parts. Each input is tried as it is and with the checksums of what
- * would be its headers made right, because a fuzzer does not guess those.
+ * An archive of any bytes, parsed twice: with all of it in view, and with no more in view
+ * than the parser asks for. Both must find the same; members lie in the archive and
+ * behind each other; samples have their parts. Each input is tried as it is and with the
+ * checksums of what would be its headers made right, because a fuzzer does not guess
+ * those.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -51,7 +52,8 @@ check_shard(const struct sti_shard *shard)
     must(n_parts == shard->n_parts);
 }
 
-/* Parses with a window of what is asked for, in memory of exactly that size; 0: of all. */
+/* Parses with a window of what is asked for, in memory of exactly that size; 0: of
+ * all. */
 static int
 parse(const uint8_t *bytes, size_t n_bytes, bool is_narrow, struct sti_shard *shard)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A main for a fuzz target that is built without a fuzzer: feeds it every file of the folders
- * named, in order of their names, so that what a fuzzer once found stays found. Fails when there
- * is no file at all: a corpus that got lost must not look like one that passed.
+ * A main for a fuzz target that is built without a fuzzer: feeds it every file of the
+ * folders named, in order of their names, so that what a fuzzer once found stays found.
+ * Fails when there is no file at all: a corpus that got lost must not look like one that
+ * passed.
  */
 #include <dirent.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program of somebody else's, built against the installed library as C99 and as C++17: makes
- * an order, prints a permutation and compares it with what PyTorch gives.
+ * A program of somebody else's, built against the installed library as C99 and as C++17:
+ * makes an order, prints a permutation and compares it with what PyTorch gives.
  */
 #include <stdio.h>
 #include <stdlib.h>
