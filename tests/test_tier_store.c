@@ -115,6 +115,14 @@ blocks_do_not_overlap(void **state)
                                    .align = 4096,
                                    .pool = pool},
           40000);
+    churn(&(struct sti_store_opts){.capacity_bytes = 1 << 20,
+                                   .samples_max = BLOCKS,
+                                   .padding_bytes = 8192,
+                                   .small_bytes = 20000,
+                                   .small_room_bytes = 200000,
+                                   .align = 4096,
+                                   .pool = pool},
+          40000);
     churn(
         &(struct sti_store_opts){
             .capacity_bytes = 5000, .samples_max = BLOCKS, .align = 8, .pool = pool},

@@ -112,6 +112,11 @@ settle(struct walk *walk, uint64_t sample, uint64_t position)
                                            : STI_NEXT_USE_UNKNOWN;
     uint64_t n_bytes = length_of(walk, sample);
 
+    if (n_bytes < walk->sizes.small_bytes && kind != STI_NEXT_USE_NEVER) {
+        walk->flags[sample] |= PINNED;
+        walk->pinned_bytes += n_bytes;
+        return;
+    }
     switch (sti_place_keep(walk->resolved.fetcher.policy, kind, n_bytes,
                            walk->ram_bytes - walk->pinned_bytes)) {
     case STI_KEEP_NOT:

@@ -488,7 +488,6 @@ open_store(struct sti_fetcher *fetcher)
 {
     const struct sti_dataset *dataset = fetcher->opts.dataset;
     uint64_t n = sti_dataset_count(dataset);
-    sti_sizes_of_store(&fetcher->sizes, &fetcher->opts);
     uint64_t capacity_bytes = fetcher->sizes.store_bytes;
     uint64_t average_bytes = sti_dataset_bytes(dataset) / n;
     uint64_t samples_max = capacity_bytes / (average_bytes / 4 + 1) + 64;
@@ -498,6 +497,8 @@ open_store(struct sti_fetcher *fetcher)
         .samples_max = smaller(samples_max, n),
         .uniform_bytes = sti_dataset_uniform_bytes(dataset),
         .padding_bytes = is_padded ? sti_fetcher_padding_bytes(fetcher) : 0,
+        .small_bytes = fetcher->sizes.small_bytes,
+        .small_room_bytes = fetcher->sizes.small_room_bytes,
         .align = sti_fetcher_align(fetcher),
         .pool = fetcher->opts.pool,
     };
@@ -584,9 +585,9 @@ open_parts(struct sti_fetcher *fetcher, stk_error *err)
     rc = sti_origin_open(&fetcher->origin, &origin_opts, err);
     if (rc < 0)
         goto err_staging;
-    rc = open_store(fetcher);
+    rc = sti_fetcher_open_ssd(fetcher);
     if (rc == 0)
-        rc = sti_fetcher_open_ssd(fetcher);
+        rc = open_store(fetcher);
     if (rc < 0)
         goto err_memory;
     rc = open_horizon(fetcher, err);

@@ -153,6 +153,12 @@ sti_fetcher_settle(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entr
                              : next_use == STI_POSITION_NEVER ? STI_NEXT_USE_NEVER
                                                               : STI_NEXT_USE_KNOWN;
 
+    /* The smallest stay: their part of the store is theirs alone. */
+    if (sti_store_is_small(fetcher->store, entry->address) && kind != STI_NEXT_USE_NEVER) {
+        entry->kept = STI_KEPT_PINNED;
+        fetcher->pinned_bytes += n_bytes;
+        return;
+    }
     switch (sti_place_keep(fetcher->opts.policy, kind, n_bytes,
                            fetcher->opts.ram_bytes - fetcher->pinned_bytes)) {
     case STI_KEEP_NOT:

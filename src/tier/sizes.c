@@ -6,9 +6,9 @@
  * to a half, nothing).
  *
  * Where sizes differ, what staging may hold three times over is left to whatever is used
- * next, for the same reason; samples beside it are kept for their size (policy/density).
- * With twice as much, 600 samples of which 29 % had room read 1.6 % more than the bound,
- * with three times nothing.
+ * next, for the same reason; samples beside it are kept for their size (policy/density)
+ * and lie apart. With twice as much, 600 samples of which 29 % had room read 1.6 % more than
+ * the bound, with three times nothing.
  */
 #include "tier/sizes.h"
 
@@ -26,8 +26,8 @@ smaller(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-void
-sti_sizes_of_store(struct sti_sizes *sizes, const struct sti_fetcher_opts *opts)
+static void
+size_store(struct sti_sizes *sizes, const struct sti_fetcher_opts *opts)
 {
     const struct sti_dataset *dataset = opts->dataset;
     uint64_t uniform_bytes = sti_dataset_uniform_bytes(dataset);
@@ -76,12 +76,14 @@ sti_sizes_choose(const struct sti_fetcher_opts *opts, uint64_t ssd_bytes)
                               .average_bytes = n_bytes / sti_dataset_count(dataset) + 1};
     uint64_t ram_threshold = UINT64_MAX;
 
-    sti_sizes_of_store(&sizes, opts);
+    size_store(&sizes, opts);
     uint64_t held_bytes = 3 * sizes.held_bytes;
     uint64_t kept_bytes = sizes.store_bytes > held_bytes ? sizes.store_bytes - held_bytes : 0;
     if (sti_dataset_uniform_bytes(dataset) == 0 && sizes.store_bytes < n_bytes &&
         ssd_bytes < n_bytes && opts->policy == STK_POLICY_NEXT_USE) {
         ram_threshold = threshold(dataset, kept_bytes);
+        sizes.small_bytes = ram_threshold;
+        sizes.small_room_bytes = kept_bytes;
         if (sizes.store_bytes + ssd_bytes < n_bytes)
             sizes.worthy_bytes = threshold(dataset, kept_bytes + ssd_bytes);
     }

@@ -14,6 +14,8 @@
 struct sti_sizes {
     uint64_t store_bytes;       /* payload that memory holds, staged and cached */
     uint64_t held_bytes;        /* of it, for batches at most */
+    uint64_t small_bytes;       /* smaller samples stay in memory for good; 0: none do */
+    uint64_t small_room_bytes;  /* what all of them together have at most */
     uint64_t worthy_bytes;      /* larger samples are worth less room; UINT64_MAX: none are */
     struct sti_ssd_range range; /* sizes that belong on the SSDs */
     struct sti_lookahead lookahead;
@@ -27,10 +29,6 @@ struct sti_sizes {
  */
 struct sti_sizes
 sti_sizes_choose(const struct sti_fetcher_opts *opts, uint64_t ssd_bytes);
-
-/* The first two of them, which need no SSD. */
-void
-sti_sizes_of_store(struct sti_sizes *sizes, const struct sti_fetcher_opts *opts);
 
 /* How much may be staged at an index of an epoch of length samples. */
 uint64_t

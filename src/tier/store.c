@@ -25,6 +25,7 @@
 #define OUTSIDE_BIT STI_STORE_BYTES_MAX
 #define OUTSIDE_MAX 1024
 #define OUTSIDE_SHIFT 17 /* above any skew: alignments are 65536 at most */
+#define SMALL_EXTRA_BYTES (UINT64_C(64) << 10)
 #define TOUCH_STEP_BYTES (UINT64_C(8) << 20)
 #define TOUCH_AHEAD_BYTES (UINT64_C(32) << 20)
 
@@ -42,6 +43,13 @@ struct sti_store {
     uint64_t free_slot; /* head of the list, STI_STORE_NONE without one */
 
     struct sti_heap *heap;
+
+    /* The part for small samples, at the arena's start; without one small_end is 0. */
+    struct sti_heap *small_heap;
+    uint64_t small_end;
+    uint64_t small_bytes;
+    uint64_t small_room_bytes;
+    uint64_t small_used_bytes;
 
     char *outside[OUTSIDE_MAX];
     uint32_t n_outside;
@@ -127,11 +135,23 @@ open_heap(struct sti_store *store, const struct sti_store_opts *opts)
 
     if (padding_bytes > opts->capacity_bytes / 64)
         padding_bytes = opts->capacity_bytes / 64;
-    int rc =
-        sti_arena_open(&store->arena, opts->capacity_bytes + overhead_bytes + padding_bytes, 0);
+    if (opts->small_bytes > 0) {
+        store->small_bytes = opts->small_bytes;
+        store->small_room_bytes = opts->small_room_bytes;
+        store->small_end = round_up(opts->small_room_bytes + opts->samples_max * 16 +
+                                        padding_bytes + 2 * opts->padding_bytes + SMALL_EXTRA_BYTES,
+                                    opts->align < 8 ? 8 : opts->align);
+    }
+    /* What the small ones' rounding takes is not the others'. */
+    uint64_t n_bytes = opts->capacity_bytes + overhead_bytes + padding_bytes + store->small_end -
+                       store->small_room_bytes;
+    int rc = sti_arena_open(&store->arena, n_bytes, 0);
+    if (rc == 0 && store->small_end > 0)
+        rc = sti_heap_new(&store->small_heap, store->arena.base, store->small_end);
     if (rc < 0)
         return rc;
-    return sti_heap_new(&store->heap, store->arena.base, store->arena.n_bytes);
+    return sti_heap_new(&store->heap, store->arena.base + store->small_end,
+                        store->arena.n_bytes - store->small_end);
 }
 
 int
@@ -172,6 +192,7 @@ sti_store_free(struct sti_store *store)
         (void)sched_yield(); /* a few milliseconds at most */
     for (uint32_t at = 0; at < OUTSIDE_MAX; at++)
         sti_mem_free(store->outside[at]);
+    sti_heap_free(store->small_heap);
     sti_heap_free(store->heap);
     sti_arena_close(&store->arena);
     sti_mem_free(store);
@@ -191,6 +212,36 @@ get_slot(struct sti_store *store)
     return store->n_fresh++ * store->slot_bytes;
 }
 
+bool
+sti_store_is_small(const struct sti_store *store, uint64_t address)
+{
+    return address < store->small_end; /* those outside of the arena are far above */
+}
+
+static struct sti_heap *
+heap_of(const struct sti_store *store, uint64_t address)
+{
+    return sti_store_is_small(store, address) ? store->small_heap : store->heap;
+}
+
+/* A block of a heap: a small one of its own part, if it has room. */
+static uint64_t
+get_block(struct sti_store *store, uint64_t n_bytes, bool is_padded)
+{
+    uint64_t block_bytes = n_bytes + (is_padded ? store->padding_bytes : 0);
+    uint32_t align = is_padded ? store->align : 8;
+    char *block = NULL;
+
+    if (n_bytes < store->small_bytes &&
+        store->small_used_bytes + n_bytes <= store->small_room_bytes)
+        block = sti_heap_get(store->small_heap, block_bytes, align);
+    if (block)
+        store->small_used_bytes += n_bytes;
+    else
+        block = sti_heap_get(store->heap, block_bytes, align);
+    return block ? (uint64_t)(block - store->arena.base) : STI_STORE_NONE;
+}
+
 uint64_t
 sti_store_get(struct sti_store *store, uint64_t n_bytes, bool is_padded)
 {
@@ -198,14 +249,10 @@ sti_store_get(struct sti_store *store, uint64_t n_bytes, bool is_padded)
 
     if (store->used_bytes + n_bytes > store->capacity_bytes)
         return STI_STORE_NONE;
-    if (store->slot_bytes > 0) {
+    if (store->slot_bytes > 0)
         address = get_slot(store);
-    } else {
-        char *block = sti_heap_get(store->heap, n_bytes + (is_padded ? store->padding_bytes : 0),
-                                   is_padded ? store->align : 8);
-
-        address = block ? (uint64_t)(block - store->arena.base) : STI_STORE_NONE;
-    }
+    else
+        address = get_block(store, n_bytes, is_padded);
     if (address != STI_STORE_NONE) {
         store->used_bytes += n_bytes;
         touch_ahead(store, address + n_bytes);
@@ -238,7 +285,7 @@ void
 sti_store_trim(struct sti_store *store, uint64_t address, uint64_t used_bytes)
 {
     if (store->heap && !(address & OUTSIDE_BIT))
-        sti_heap_shrink(store->heap, store->arena.base + address, used_bytes);
+        sti_heap_shrink(heap_of(store, address), store->arena.base + address, used_bytes);
 }
 
 static uint32_t
@@ -264,7 +311,9 @@ sti_store_put(struct sti_store *store, uint64_t address, uint64_t n_bytes, bool 
         memcpy(store->arena.base + address, &store->free_slot, sizeof(store->free_slot));
         store->free_slot = address;
     } else {
-        sti_heap_put(store->heap, store->arena.base + address);
+        if (sti_store_is_small(store, address))
+            store->small_used_bytes -= n_bytes;
+        sti_heap_put(heap_of(store, address), store->arena.base + address);
     }
 }
 

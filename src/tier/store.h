@@ -22,6 +22,9 @@ struct sti_store;
  * samples_max     samples it can hold at a time at most (bounds the overhead).
  * uniform_bytes   the size that all samples have; 0 where they differ.
  * padding_bytes   what a block may be asked for beyond its payload (reads in place).
+ * small_bytes     samples smaller than this lie in a part of their own as long as it has room;
+ * small_room_bytes  so much of the capacity. They stay, and in the midst of them a large one would
+ *                 not find a piece that is long enough. 0: none.
  * align           alignment of blocks with padding; a power of two up to 65536.
  */
 struct sti_store_opts {
@@ -29,6 +32,8 @@ struct sti_store_opts {
     uint64_t samples_max;
     uint64_t uniform_bytes;
     uint64_t padding_bytes;
+    uint64_t small_bytes;
+    uint64_t small_room_bytes;
     uint32_t align;
     struct sti_pool *pool; /* its background lane faults the arena in */
 };
@@ -62,6 +67,10 @@ sti_store_trim(struct sti_store *store, uint64_t address, uint64_t used_bytes);
  * its own). */
 void
 sti_store_put(struct sti_store *store, uint64_t address, uint64_t n_bytes, bool is_padded);
+
+/* Whether a block lies in the part for small samples. */
+bool
+sti_store_is_small(const struct sti_store *store, uint64_t address);
 
 /* Where a block lies, or the byte of it that an address plus a skew names. */
 char *
