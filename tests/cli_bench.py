@@ -186,7 +186,7 @@ def check_interrupt(fail, stoker, data):
                   ["--compute-us", "60000000", "--spin"]):
         with subprocess.Popen([stoker, "bench", "load", data[0], "--format", "folder", "--json",
                                *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            time.sleep(0.6)
+            time.sleep(2.0)  # past the opening, also with a sanitizer on a busy machine
             began = time.monotonic()
             process.send_signal(signal.SIGINT)
             out = process.communicate(timeout=30)[0]
