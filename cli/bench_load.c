@@ -26,6 +26,7 @@
 #define EXPLAINED_EPOCHS 64
 #define TTY_PROGRESS_NS (NS_PER_S / 4)
 #define LINE_PROGRESS_NS (NS_PER_S * 10)
+#define SLICE_NS (NS_PER_S / 50) /* of playing the accelerator */
 
 /* What the handler sees. The loader is set before the handler and cleared after it is
  * gone. */
@@ -236,22 +237,19 @@ use_batch(struct bench *bench, const stk_batch *batch)
             use_field(bench, &batch->fields[at], k);
 }
 
-/* Plays the accelerator. SIGINT ends it early. */
+/* Plays the accelerator. SIGINT ends it early: it sleeps in slices, since a signal between the
+ * look at the flag and the sleep would else be seen only at the end. */
 static void
 compute(const struct bench_load_request *request)
 {
     const uint64_t due_ns = now_ns() + request->compute_us * 1000;
-    const struct timespec due = {.tv_sec = (time_t)(due_ns / NS_PER_S),
-                                 .tv_nsec = (long)(due_ns % NS_PER_S)};
 
-    if (!request->compute_us)
-        return;
-    if (!request->spin)
-        while (!interrupted && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL))
-            ;
-    else
-        while (!interrupted && now_ns() < due_ns)
-            ;
+    for (uint64_t at_ns = now_ns(); !interrupted && at_ns < due_ns; at_ns = now_ns()) {
+        const uint64_t slice_ns = due_ns - at_ns < SLICE_NS ? due_ns - at_ns : SLICE_NS;
+        const struct timespec slice = {.tv_nsec = (long)slice_ns};
+        if (!request->spin)
+            (void)nanosleep(&slice, NULL); /* the clock is asked again */
+    }
 }
 
 static int

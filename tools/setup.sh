@@ -40,6 +40,7 @@ want_build() {
     have ninja || need ninja-build
     have pkg-config || need pkg-config
     library libisal || need libisal-dev
+    library jansson || need libjansson-dev
     library "liburing >= 2.3" || optional="$optional liburing-dev"
 }
 
