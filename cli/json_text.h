@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Text of the system in JSON, which knows UTF-8 only, while a path may be any bytes. */
-#ifndef STOKER_CLI_JSON_TEXT_H
-#define STOKER_CLI_JSON_TEXT_H
+#ifndef CLI_JSON_TEXT_H
+#define CLI_JSON_TEXT_H
 
 #include <jansson.h>
 
