@@ -324,16 +324,24 @@ sti_horizon_span(const struct sti_horizon *horizon)
 }
 
 bool
-sti_horizon_is_catching_up(const struct sti_horizon *horizon)
+sti_horizon_is_catching_up(const struct sti_horizon *horizon, uint64_t position, bool is_all)
 {
-    if (horizon->kind != STI_HORIZON_TABLE || !horizon->opts.wants_next_use)
+    if (horizon->kind != STI_HORIZON_TABLE || !horizon->opts.wants_next_use ||
+        horizon->is_short_of_memory)
         return false;
     uint64_t epoch, idx;
-    sti_horizon_locate(horizon, horizon->fetch_position, &epoch, &idx);
-    uint64_t end_epoch = epoch + horizon->opts.held_epochs;
+    sti_horizon_locate(horizon, position, &epoch, &idx);
+    uint64_t end_epoch = epoch + (is_all ? horizon->opts.held_epochs : 2);
     if (horizon->opts.epochs > 0 && end_epoch > horizon->opts.epochs)
         end_epoch = horizon->opts.epochs;
     return horizon->linked_position < sti_horizon_position(horizon, end_epoch, 0);
+}
+
+void
+sti_horizon_hurry(struct sti_horizon *horizon)
+{
+    if (horizon->kind == STI_HORIZON_TABLE)
+        sti_table_hurry(horizon);
 }
 
 uint64_t
