@@ -367,8 +367,12 @@ static void
 seek(struct sti_fetcher *fetcher, uint64_t epoch, uint64_t idx)
 {
     struct sti_record *record;
+    uint64_t position;
 
     sti_fetcher_submit_growing(fetcher);
+    /* What came back since the step began knows old positions: it goes with them. Nothing
+     * is out, so nothing of the kind can come later. */
+    release_records(fetcher, sti_staging_take_returned(&fetcher->staging, &position));
     /* Samples under way lose their uses; what they hold of FIXED memory goes with
      * them. */
     sti_fetcher_drop_waiters(fetcher);

@@ -305,12 +305,13 @@ sti_horizon_first_use(struct sti_horizon *horizon, uint64_t sample, uint64_t *re
 }
 
 uint64_t
-sti_horizon_newest(const struct sti_horizon *horizon)
+sti_horizon_newest(const struct sti_horizon *horizon, uint64_t position)
 {
     if (horizon->kind != STI_HORIZON_COMPUTED)
         return horizon->linked_position;
+    /* A walk may go through several epochs between two steps. */
     uint64_t epoch, idx;
-    sti_horizon_locate(horizon, horizon->fetch_position, &epoch, &idx);
+    sti_horizon_locate(horizon, position, &epoch, &idx);
     return sti_horizon_position(horizon, epoch + horizon->opts.held_epochs + 1, 0);
 }
 

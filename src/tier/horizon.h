@@ -130,10 +130,10 @@ sti_horizon_next_use(struct sti_horizon *horizon, uint64_t position, uint64_t *r
 enum sti_next_use
 sti_horizon_first_use(struct sti_horizon *horizon, uint64_t sample, uint64_t *ret_position);
 
-/* The largest position that any next use can have, and how far positions can lie
- * apart. */
+/* The largest position that any next use of what was read before a position can have, and
+ * how far positions can lie apart. */
 uint64_t
-sti_horizon_newest(const struct sti_horizon *horizon);
+sti_horizon_newest(const struct sti_horizon *horizon, uint64_t position);
 uint64_t
 sti_horizon_span(const struct sti_horizon *horizon);
 

@@ -25,7 +25,7 @@
 static uint64_t
 key_position(const struct sti_fetcher *fetcher, const struct sti_entry *entry)
 {
-    uint64_t newest = sti_horizon_newest(fetcher->horizon);
+    uint64_t newest = sti_horizon_newest(fetcher->horizon, fetcher->position);
 
     return newest - (uint32_t)((uint32_t)newest - entry->key);
 }
@@ -131,8 +131,8 @@ find_fit(struct sti_fetcher *fetcher, uint64_t need_bytes)
     uint32_t n_seen = 0, n = 0;
     uint64_t n_alike = 0;
     enum sti_victim victim =
-        sti_evictor_look(fetcher->evictor, sti_horizon_newest(fetcher->horizon), values,
-                         STI_FIT_MOST, &n_seen, &n_alike);
+        sti_evictor_look(fetcher->evictor, sti_horizon_newest(fetcher->horizon, fetcher->position),
+                         values, STI_FIT_MOST, &n_seen, &n_alike);
 
     if (n_seen == 0)
         return UINT64_MAX;
@@ -172,8 +172,8 @@ evict(struct sti_fetcher *fetcher, uint64_t need_bytes)
         if (sample != UINT64_MAX)
             unkeep(fetcher, sample, sti_catalog_find(fetcher->catalog, sample));
     } else {
-        enum sti_victim victim =
-            sti_evictor_take(fetcher->evictor, sti_horizon_newest(fetcher->horizon), &value);
+        enum sti_victim victim = sti_evictor_take(
+            fetcher->evictor, sti_horizon_newest(fetcher->horizon, fetcher->position), &value);
 
         if (victim != STI_VICTIM_NONE)
             sample = victim_sample(fetcher, victim, value);
