@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Power cuts under real file systems.
 
-    ckpt_powercut.py CKPT_LOOP STOKER CUT_DISK      77: not root, or no FUSE or loop devices
+    ckpt_powercut.py CKPT_LOOP STOKER CUT_DISK [FILE-SYSTEM]...
+
+77: not root, or no FUSE or loop devices.
 
 Saves run on ext4, xfs and btrfs on a disk that logs each write and flush, and each step that
 was acknowledged. Then, for points of the log, the disk is made as a power cut there may leave
 it: all that was flushed and, of the writes since, none, all (in the order they came in), or a
-part with some sectors torn off. Each must mount, have a checkpoint at least as new as what had
+part with some blocks torn off. Each must mount, have a checkpoint at least as new as what had
 been acknowledged, every byte of it, and nothing else that is named as a checkpoint and is none.
 
 With STOKER_TEST_LONG the cut is made at every point of the log, else at a few.
@@ -25,7 +27,7 @@ import time
 LOOP, STOKER, DISK = sys.argv[1:4]
 LONG = "STOKER_TEST_LONG" in os.environ
 HEAD = struct.Struct("=QQQQ")
-SECTOR = 512
+TEAR = 4096  # a file system's own superblock does not survive a tear within a block
 FILE_SYSTEMS = {"ext4": (64 << 20, ["mkfs.ext4", "-q", "-F"]),
                 "xfs": (304 << 20, ["mkfs.xfs", "-q", "-f"]),
                 "btrfs": (160 << 20, ["mkfs.btrfs", "-q", "-f"])}
@@ -162,7 +164,7 @@ def leave(log, pending, how, base, left, size):
             if random.random() < 0.5:
                 continue
             if entry[0] == "W" and random.random() < 0.3:
-                keep = SECTOR * random.randrange(entry[2] // SECTOR + 1)
+                keep = TEAR * random.randrange(entry[2] // TEAR + 1)
         if how != "none":
             apply(log, entry, left, keep)
 
@@ -221,7 +223,8 @@ def main():
     try:
         os.mkdir(f"{work}/fuse")
         os.mkdir(f"{work}/vol")
-        for name, (size, mkfs) in FILE_SYSTEMS.items():
+        for name in sys.argv[4:] or FILE_SYSTEMS:
+            size, mkfs = FILE_SYSTEMS[name]
             with open("/proc/filesystems", encoding="ascii") as file:
                 known = name in file.read().split()
             if not known or not shutil.which(mkfs[0]):
