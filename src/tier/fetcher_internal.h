@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fetcher's parts, each a file: fetcher.c walks the stream, residency.c says what
- * stays, reads.c brings samples in, decode.c turns them into slots, bad.c deals with
- * those that cannot be had. All of it belongs to the loop's thread but for what decode.c
- * names.
+ * The fetcher's parts, each a file: fetcher.c walks the stream, fetcher_open.c puts it
+ * together, residency.c says what stays, reads.c brings samples in, decode.c turns them
+ * into slots, bad.c deals with those that cannot be had. All of it belongs to the loop's
+ * thread but for what decode.c names.
  */
 #ifndef STI_TIER_FETCHER_INTERNAL_H
 #define STI_TIER_FETCHER_INTERNAL_H
