@@ -25,11 +25,13 @@ def main():
             runs.append(json.load(file))
     plain, resumed = runs
     saved = resumed["checkpoints"]
-    print(f"{saved['durable']:,} checkpoints of {saved['bytes'] / 1e6:.2f} MB, one after every step. "
-          f"Until it was durable each took {1e3 * saved['durable_seconds'] / saved['durable']:.2f} ms,"
-          f" of which")
-    print(f"training waited {1e3 * saved['wait_seconds'] / saved['durable']:.2f} ms: a step took "
-          f"{1e3 * step_seconds(resumed):.2f} ms instead of {1e3 * step_seconds(plain):.2f} ms.")
+    each = {key: 1e3 * saved[key] / saved["durable"]
+            for key in ("durable_seconds", "wait_seconds")}
+    print(f"{saved['durable']:,} checkpoints of {saved['bytes'] / 1e6:.2f} MB, one after every step.")
+    print(f"Each was durable after {each['durable_seconds']:.2f} ms, {each['wait_seconds']:.2f} ms of "
+          "which training waited:")
+    print(f"a step took {1e3 * step_seconds(resumed):.2f} ms instead of "
+          f"{1e3 * step_seconds(plain):.2f} ms.")
     print()
     kept = True
     for text, good in (
