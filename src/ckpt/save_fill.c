@@ -169,7 +169,8 @@ note_captured_locked(struct sti_saver *saver, struct sti_save *save, uint64_t of
     }
 }
 
-static void
+/* Returns whether that was the last of some tensor. */
+static bool
 note_slot_captured_locked(struct sti_saver *saver, const struct sti_slot *slot)
     STI_REQUIRES(&saver->lock)
 {
@@ -177,7 +178,7 @@ note_slot_captured_locked(struct sti_saver *saver, const struct sti_slot *slot)
     const struct sti_part *part = &slot->stripe->part;
     uint64_t at = slot->offset;
     uint64_t left = slot->n_bytes;
-    bool was_captured = save->n_uncaptured == 0;
+    uint32_t n_before = save->n_uncaptured;
 
     for (uint32_t idx = 0; left > 0; idx++) {
         const struct sti_part_extent *extent = &part->extents[idx];
@@ -191,10 +192,11 @@ note_slot_captured_locked(struct sti_saver *saver, const struct sti_slot *slot)
         left -= n;
         at = 0;
     }
-    if (!was_captured && save->n_uncaptured == 0) {
+    if (n_before > 0 && save->n_uncaptured == 0) {
         save->captured_ns = sti_clock_ns();
         saver->status.last_captured = save->step;
     }
+    return save->n_uncaptured < n_before;
 }
 
 static void
@@ -206,8 +208,7 @@ fill_job(struct sti_job *job)
 
     copy_and_sum(slot);
     sti_mutex_lock(&saver->lock);
-    note_slot_captured_locked(saver, slot);
-    if (saver->n_fencing > 0)
+    if (note_slot_captured_locked(saver, slot) && saver->n_fencing > 0)
         sti_cond_broadcast(&saver->changed);
     slot->next = saver->filled;
     saver->filled = slot;
