@@ -1,16 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Checkpoints on disks that are full, small-minded or broken, and by processes that are killed:
+# Checkpoints on disks that are full or broken, on file systems that have less than others, and by
+# two processes at a time:
 #
-#     ckpt_faults.sh CKPT_LOOP STOKER SLOWDISK [KILLS]
+#     ckpt_faults.sh CKPT_LOOP STOKER SLOWDISK POOR_FS
 #
-# 77: not root, or no loop devices here. KILLS: how many times a saving process is killed (40).
+# 77: not root, or no loop devices here. SLOWDISK and POOR_FS: where FUSE is there, else "none".
 set -euo pipefail
 
 loop_program=$1
 stoker=$2
 slowdisk=$3
-kills=${4:-40}
+poor_fs=$4
 
 [ "$(id -u)" = 0 ] || { echo "needs root to mount"; exit 77; }
 losetup -f >/dev/null 2>&1 || { echo "there are no loop devices here"; exit 77; }
@@ -57,15 +58,18 @@ full_disk() { # a failed save is said with its step and leaves room for nothing 
     check "$dir" 2
 }
 
-file_systems() { # xfs, btrfs, 4 KiB sectors, tmpfs
+file_systems() { # xfs, btrfs, 4 KiB sectors, tmpfs; ext2 has no fallocate, ramfs no direct I/O
     LOOP_OPTIONS="--sector-size 4096" mount_image sector 200 mkfs.ext4 -q
     mount_image xfs 400 mkfs.xfs -q
     if command -v mkfs.btrfs >/dev/null; then mount_image btrfs 300 mkfs.btrfs -q; fi
     mkdir "$work/mnt-tmpfs"
     mount -t tmpfs -o size=100M tmpfs "$work/mnt-tmpfs"
-    for name in sector xfs btrfs tmpfs; do
+    mount_image ext2 100 mkfs.ext2 -q
+    mkdir "$work/mnt-ramfs"
+    mount -t ramfs ramfs "$work/mnt-ramfs"
+    for name in sector xfs btrfs tmpfs ext2 ramfs; do
         [ -d "$work/mnt-$name" ] || continue
-        for method in uring sync; do
+        for method in uring sync refused; do
             save "$work/mnt-$name/$method" $method 3 9000001 >/dev/null || fail "$name $method"
             check "$work/mnt-$name/$method" 2
         done
@@ -76,6 +80,43 @@ file_systems() { # xfs, btrfs, 4 KiB sectors, tmpfs
     save "$work/mnt-sector/sync" sync 1 1000 >"$work/out" && fail "a read-only root"
     grep -qi "read-only" "$work/out" || fail "$(cat "$work/out")"
     check "$work/mnt-sector/sync" 2
+}
+
+poor() { # NAME WORD...: a file system without what the words say
+    local name=$1
+    shift
+    mkdir "$work/$name" "$work/mnt-$name"
+    "$poor_fs" "$work/$name" "$work/mnt-$name" "$@"
+}
+
+poor_file_systems() { # as networks have them: no alignment told, no flags of rename, ...
+    [ -x "$poor_fs" ] || { echo "poor_fs is not built: such file systems are left out"; return 0; }
+    poor told # nothing refused, but no alignment is told: found by trying
+    poor flags noreplace
+    poor least nodirect nofallocate noreplace
+    for name in told flags least; do
+        for method in uring sync; do
+            local dir=$work/mnt-$name/$method
+            save "$dir" $method 3 9000001 >/dev/null || fail "$name $method"
+            check "$dir" 2
+            "$stoker" ckpt verify "$dir" --all >/dev/null || fail "$name $method"
+        done
+    done
+    # A step that is there is not replaced where rename cannot be told so.
+    mkdir "$work/mnt-least/uring/step-3"
+    : >"$work/mnt-least/uring/step-3/file"
+    save "$work/mnt-least/uring" uring 1 1000 >"$work/out" && fail "step 3 was replaced"
+    grep -q "step 3 failed: commit: File exists" "$work/out" || fail "$(cat "$work/out")"
+    for what in write sync; do
+        touch "$work/least.eio-$what"
+        save "$work/mnt-least/$what" sync 1 9000001 >"$work/out" && fail "EIO on $what"
+        grep -Eqi "(step 0 failed: $what of part 0.*|cannot be .*)Input/output error" "$work/out" ||
+            fail "$(cat "$work/out")"
+        rm "$work/least.eio-$what"
+        check "$work/mnt-least/$what" -1 || fail "after EIO on $what"
+        save "$work/mnt-least/$what" sync 1 9000001 >/dev/null || fail "after EIO on $what"
+        check "$work/mnt-least/$what" 0
+    done
 }
 
 wait_for() { # PATTERN FILE: ten seconds at most
@@ -117,31 +158,6 @@ broken_disk() { # EIO on writes, then on syncs
     done
 }
 
-killed() { # at random moments; the newest acknowledged step is there, and nothing is reused
-    local dir=$work/killed least=-1 method
-    mkdir "$dir"
-    for at in $(seq 1 "$kills"); do
-        method=$([ $((at % 2)) = 0 ] && echo uring || echo sync)
-        "$loop_program" save "$dir/run" $method 1000 3000000 "$dir/root1" "$dir/root2" \
-            >"$work/killed.out" &
-        pid=$!
-        sleep "0.$(printf %03d $((RANDOM % 400 + 30)))"
-        [ $((at % 5)) = 0 ] && { kill -STOP $pid; sleep 0.1; }
-        kill -KILL $pid
-        wait $pid 2>/dev/null || true
-        last=$(awk '/^durable/ {step = $2} END {print step}' "$work/killed.out")
-        [ -z "$last" ] || least=$last
-        [ ! -d "$dir/run" ] || check "$dir/run" "$least" >/dev/null
-    done
-    [ "$least" -ge 0 ] || fail "nothing was saved between $kills kills"
-    before=$(find "$dir" -name 'step-*.*' -type d | wc -l)
-    "$stoker" ckpt prune "$dir/run" --orphans --root "$dir/root1" --root "$dir/root2" >/dev/null
-    after=$(find "$dir" -name 'step-*.*' -type d | wc -l)
-    [ "$after" -le 4 ] || fail "$after directories are left of $before"
-    check "$dir/run" "$least" >/dev/null
-    echo "$kills kills, $least acknowledged, $before directories pruned to $after"
-}
-
 two_processes() { # of two that save the same steps each step is one's, whole
     local dir=$work/two
     "$loop_program" save "$dir" sync 20 1000000 >"$work/one.out" &
@@ -152,7 +168,7 @@ two_processes() { # of two that save the same steps each step is one's, whole
         "$work/one.out" "$work/two.out")" >/dev/null
 }
 
-for part in full_disk file_systems broken_disk killed two_processes; do
+for part in full_disk file_systems poor_file_systems broken_disk two_processes; do
     $part
     echo "OK $part"
 done

@@ -4,15 +4,22 @@
  *
  *     ckpt_loop save DIR METHOD N BYTES [ROOT...]
  *         saves N steps from the newest on and says "durable STEP" when each is; a failure is
- *         said and gone on from
+ *         said and gone on from. METHOD "refused": the method is chosen where the kernel
+ *         refuses io_uring, as in a container
  *     ckpt_loop check DIR LEAST
  *         loads the newest and compares it with what its step must be; fails below step LEAST
  *         (-1: there may be none)
  */
+#include <errno.h>
 #include <inttypes.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 
 #include <stoker/stoker.h>
 
@@ -168,6 +175,22 @@ check(stk_engine *engine, char **argv)
     return !is_good;
 }
 
+/* From here on the kernel refuses io_uring to this process. */
+static int
+refuse_uring(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = sizeof(filter) / sizeof(filter[0]), .filter = filter};
+
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -177,10 +200,14 @@ main(int argc, char **argv)
 
     if (!is_save && (argc != 4 || strcmp(argv[1], "check") != 0))
         return 2;
-    if (stk_engine_open(
-            &engine,
-            &(stk_engine_opts){STK_ENGINE_OPTS_INIT, .io_method = is_save ? argv[3] : NULL},
-            &err) < 0)
+    const char *method = is_save ? argv[3] : NULL;
+    if (method && strcmp(method, "refused") == 0) {
+        if (!refuse_uring())
+            return 2;
+        method = NULL;
+    }
+    if (stk_engine_open(&engine, &(stk_engine_opts){STK_ENGINE_OPTS_INIT, .io_method = method},
+                        &err) < 0)
         return say("engine", &err);
     int rc = is_save ? save(engine, argc, argv) : check(engine, argv);
     stk_engine_close(engine);

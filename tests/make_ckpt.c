@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* make_ckpt DIR [ROOT...]: saves steps 1 .. 4 of a known state, for scripts. */
+/*
+ * For scripts:
+ *
+ *     make_ckpt DIR [ROOT...]       saves steps 1 .. 4 of a known state
+ *     make_ckpt --read FILE NAME    writes a tensor of a plain safetensors file to stdout
+ */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <stoker/stoker.h>
@@ -40,9 +46,38 @@ save(stk_ckpt *ckpt, uint64_t step, stk_error *err)
                          err);
 }
 
+static int
+read_tensor(const char *path, const char *name)
+{
+    stk_engine *engine = NULL;
+    stk_view *view = NULL;
+    stk_view_tensor tensor = {0};
+    stk_error err = {0};
+    int rc = stk_engine_open(&engine, NULL, &err);
+
+    if (rc == 0)
+        rc = stk_view_open_file(&view, engine, path, &err);
+    if (rc == 0)
+        rc = stk_view_tensor_find(view, name, &tensor);
+    stk_load load = {.name = name, .dst = malloc(tensor.n_bytes + 1), .n_bytes = tensor.n_bytes};
+    if (rc == 0)
+        rc = load.dst ? stk_view_load(view, &load, 1, &err) : -1;
+    if (rc == 0 && fwrite(load.dst, 1, load.n_bytes, stdout) != load.n_bytes)
+        rc = -1;
+    if (rc < 0)
+        (void)fprintf(stderr, "make_ckpt: %s: %s: %s\n", path, name, err.message);
+    free(load.dst);
+    stk_view_close(view);
+    stk_engine_close(engine);
+    return rc < 0;
+}
+
 int
 main(int argc, char **argv)
 {
+    if (argc == 4 && strcmp(argv[1], "--read") == 0)
+        return read_tensor(argv[2], argv[3]);
+
     static char roots[4096];
     size_t used = 0;
     stk_engine *engine = NULL;

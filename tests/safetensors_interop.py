@@ -64,6 +64,9 @@ def check_theirs(top):
     for name in DTYPES:
         assert name in shown, name
     assert "[3, 0, 2]" in shown and "k = v" in shown
+    for name, values in made.items():
+        done = subprocess.run([MAKE, "--read", path, name], capture_output=True, check=True)
+        assert done.stdout == values.tobytes(), name
 
 
 def main():

@@ -60,6 +60,10 @@ want_ci() {
     have g++ || need g++
     have nm || need binutils
     have runuser || need util-linux
+    # Faults under real file systems: what is not there is left out, and said.
+    library "fuse3 >= 3.12" || optional="$optional libfuse3-dev fuse3"
+    have mkfs.xfs || [ -x /usr/sbin/mkfs.xfs ] || optional="$optional xfsprogs"
+    have mkfs.btrfs || [ -x /usr/sbin/mkfs.btrfs ] || optional="$optional btrfs-progs"
     if ! have clang-14 && ! have clang; then
         if apt_has clang-14; then need clang-14; else need clang; fi
     fi

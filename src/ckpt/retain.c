@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Removing old checkpoints, one operation after the other:
+ * Removing old checkpoints, one operation after the other, from the newest on:
  *
- *   list -> for each victim: read its manifest -> rename it out of sight -> sync the
- *   directory
- *        -> unlink its parts -> remove their directories -> unlink the manifest -> remove
- *        it
+ *   list -> for each: read its manifest -> look at its parts -> count it, or, when there
+ *   are enough: rename it out of sight -> sync the directory -> unlink its parts
+ *        -> remove their directories -> unlink the manifest -> remove it
  *
  * The rename comes first and is durable before anything is unlinked, so no crash leaves a
  * checkpoint under its name without its bytes. What was renamed and not finished is
- * finished the next time. A directory without a good manifest is no checkpoint: it
- * neither counts nor is touched. Invariant: the newest `keep`, and protect_step, are
- * never victims.
+ * finished the next time. What is not whole neither counts nor is touched: it may be of a
+ * later version, or its root may come back. Invariant: nothing is removed before `keep`
+ * whole ones that are newer, or protect_step, have been seen.
  */
 #include "ckpt/retain.h"
 
@@ -36,7 +35,7 @@ sti_retain_fini(struct sti_retain *retain)
     retain->statx = NULL;
 }
 
-/* ---- finding victims --------------------------------------------------------------- */
+/* ---- what there is ----------------------------------------------------------------- */
 
 static int
 note_entry(void *context, const char *name, unsigned char d_type)
@@ -48,6 +47,8 @@ note_entry(void *context, const char *name, unsigned char d_type)
     (void)d_type; /* what is not a directory has no manifest in it */
     if (kind != STI_NAME_STEP && kind != STI_NAME_GONE)
         return 0;
+    if (kind == STI_NAME_STEP && found.step == retain->protect_step)
+        return 0; /* counted already */
     if (retain->n_found == retain->capacity) {
         uint32_t capacity = retain->capacity ? 2 * retain->capacity : 64;
         void *grown = sti_mem_resize(retain->found, capacity, sizeof(retain->found[0]));
@@ -62,7 +63,7 @@ note_entry(void *context, const char *name, unsigned char d_type)
     return 0;
 }
 
-/* What is half gone first, then the oldest. */
+/* What is half gone first, then the newest. */
 static int
 compare(const void *left, const void *right)
 {
@@ -72,28 +73,8 @@ compare(const void *left, const void *right)
     if (a->is_gone != b->is_gone)
         return a->is_gone ? -1 : 1;
     if (a->step != b->step)
-        return a->step < b->step ? -1 : 1;
+        return a->step > b->step ? -1 : 1;
     return strcmp(a->id, b->id);
-}
-
-/* Leaves in found what has to go. */
-static void
-choose_victims(struct sti_retain *retain)
-{
-    uint32_t n_gone = 0;
-    uint32_t n = 0;
-
-    if (retain->n_found > 0)
-        qsort(retain->found, retain->n_found, sizeof(retain->found[0]), compare);
-    while (n_gone < retain->n_found && retain->found[n_gone].is_gone)
-        n_gone++;
-    uint32_t n_steps = retain->n_found - n_gone;
-    uint32_t n_excess = n_steps > retain->keep ? n_steps - retain->keep : 0;
-    n = n_gone;
-    for (uint32_t at = n_gone; at < retain->n_found && n < n_gone + n_excess; at++)
-        if (retain->found[at].step != retain->protect_step)
-            retain->found[n++] = retain->found[at];
-    retain->n_found = n;
 }
 
 /* ---- preparing operations ---------------------------------------------------------- */
@@ -117,9 +98,9 @@ prepare_read(struct sti_retain *retain, struct sti_aio_op *op)
     return true;
 }
 
-/* The part's file or, with is_dir, the directory that it lies in. */
+/* The path of the part's file or, with is_dir, of the directory that it lies in. */
 static void
-prepare_part(struct sti_retain *retain, struct sti_aio_op *op, bool is_dir)
+prepare_part_path(struct sti_retain *retain, struct sti_aio_op *op, bool is_dir)
 {
     const struct sti_manifest *manifest = &retain->manifest;
     const struct sti_part *part = &manifest->parts[retain->part];
@@ -132,11 +113,25 @@ prepare_part(struct sti_retain *retain, struct sti_aio_op *op, bool is_dir)
     sti_name_part(file, part->writer, part->root, manifest->n_parts);
     int n = snprintf(retain->path, sizeof(retain->path), "%s%s%s%s%s", is_here ? "" : root,
                      is_here ? "" : "/", dir, is_dir ? "" : "/", is_dir ? "" : file);
-    op->kind = STI_AIO_UNLINK;
     op->dir_fd = is_here ? retain->dir_fd : AT_FDCWD;
     /* A path that does not fit names nothing that can be there. */
     op->path = n > 0 && (size_t)n < sizeof(retain->path) ? retain->path : "/dev/null/too-long";
+}
+
+static void
+prepare_unlink(struct sti_retain *retain, struct sti_aio_op *op, bool is_dir)
+{
+    prepare_part_path(retain, op, is_dir);
+    op->kind = STI_AIO_UNLINK;
     op->unlink_flags = is_dir ? AT_REMOVEDIR : 0;
+}
+
+static void
+prepare_statx(struct sti_retain *retain, struct sti_aio_op *op)
+{
+    op->kind = STI_AIO_STATX;
+    op->statx = retain->statx;
+    op->statx_mask = STATX_SIZE;
 }
 
 static void
@@ -147,7 +142,7 @@ prepare_manifest_path(struct sti_retain *retain, struct sti_aio_op *op)
     op->path = retain->path;
 }
 
-/* Prepares the operation of the state; false: it has none, so the victim is left. */
+/* Prepares the operation of the state; false: it has none, so what it is for is left. */
 static bool
 prepare(struct sti_retain *retain, struct sti_aio_op *op)
 {
@@ -160,13 +155,15 @@ prepare(struct sti_retain *retain, struct sti_aio_op *op)
         op->list_context = retain;
         return true;
     case STI_RETAIN_SIZE:
-        op->kind = STI_AIO_STATX;
         prepare_manifest_path(retain, op);
-        op->statx = retain->statx;
-        op->statx_mask = STATX_SIZE;
+        prepare_statx(retain, op);
         return true;
     case STI_RETAIN_READ:
         return prepare_read(retain, op);
+    case STI_RETAIN_LOOK:
+        prepare_part_path(retain, op, false);
+        prepare_statx(retain, op);
+        return true;
     case STI_RETAIN_RENAME:
         op->kind = STI_AIO_RENAME;
         op->path = retain->name;
@@ -177,10 +174,10 @@ prepare(struct sti_retain *retain, struct sti_aio_op *op)
         op->path = ".";
         return true;
     case STI_RETAIN_PART:
-        prepare_part(retain, op, false);
+        prepare_unlink(retain, op, false);
         return true;
     case STI_RETAIN_PART_DIR:
-        prepare_part(retain, op, true);
+        prepare_unlink(retain, op, true);
         return true;
     case STI_RETAIN_MANIFEST:
         op->kind = STI_AIO_UNLINK;
@@ -200,25 +197,25 @@ prepare(struct sti_retain *retain, struct sti_aio_op *op)
 /* ---- going on ---------------------------------------------------------------------- */
 
 static void
-begin_victim(struct sti_retain *retain)
+begin(struct sti_retain *retain)
 {
     sti_manifest_fini(&retain->manifest);
     retain->part = 0;
-    if (retain->victim == retain->n_found) {
+    if (retain->at == retain->n_found) {
         retain->state = STI_RETAIN_OVER;
         return;
     }
-    const struct sti_retain_found *found = &retain->found[retain->victim];
+    const struct sti_retain_found *found = &retain->found[retain->at];
     sti_name_make(retain->name, found->is_gone ? STI_NAME_GONE : STI_NAME_STEP, found->step,
                   found->id);
     retain->state = STI_RETAIN_SIZE;
 }
 
 static void
-next_victim(struct sti_retain *retain)
+begin_next(struct sti_retain *retain)
 {
-    retain->victim++;
-    begin_victim(retain);
+    retain->at++;
+    begin(retain);
 }
 
 static void
@@ -229,8 +226,9 @@ after_list(struct sti_retain *retain, int32_t result)
         retain->state = STI_RETAIN_OVER;
         return;
     }
-    choose_victims(retain);
-    begin_victim(retain);
+    if (retain->n_found > 0)
+        qsort(retain->found, retain->n_found, sizeof(retain->found[0]), compare);
+    begin(retain);
 }
 
 static bool
@@ -243,31 +241,57 @@ has_part(const struct sti_retain *retain)
 static void
 after_size(struct sti_retain *retain, int32_t result)
 {
-    if (result == -ENOENT && retain->found[retain->victim].is_gone)
+    if (result == -ENOENT && retain->found[retain->at].is_gone)
         retain->state = STI_RETAIN_MANIFEST_DIR;
     else if (result < 0)
-        next_victim(retain);
+        begin_next(retain);
     else
         retain->state = STI_RETAIN_READ;
+}
+
+/* A whole checkpoint is one of those that stay, as long as there are not enough. */
+static void
+count(struct sti_retain *retain)
+{
+    if (retain->n_kept < retain->keep) {
+        retain->n_kept++;
+        begin_next(retain);
+        return;
+    }
+    sti_name_make(retain->path2, STI_NAME_GONE, retain->manifest.step, retain->manifest.id);
+    retain->part = 0;
+    retain->state = STI_RETAIN_RENAME;
 }
 
 static void
 after_read(struct sti_retain *retain, int32_t result)
 {
-    const struct sti_retain_found *found = &retain->found[retain->victim];
+    const struct sti_retain_found *found = &retain->found[retain->at];
 
     if (result < 0 ||
         sti_manifest_decode(&retain->manifest, retain->bytes, (uint64_t)result, NULL) < 0 ||
         retain->manifest.step != found->step) {
-        next_victim(retain);
+        begin_next(retain);
         return;
     }
-    if (found->is_gone) { /* whoever renamed it may not have come to the sync */
+    if (found->is_gone) /* whoever renamed it may not have come to the sync */
         retain->state = STI_RETAIN_SYNC;
+    else if (has_part(retain))
+        retain->state = STI_RETAIN_LOOK;
+    else
+        count(retain);
+}
+
+static void
+after_look(struct sti_retain *retain, int32_t result)
+{
+    if (result < 0 || retain->statx->stx_size != retain->manifest.parts[retain->part].n_bytes) {
+        begin_next(retain);
         return;
     }
-    sti_name_make(retain->path2, STI_NAME_GONE, found->step, retain->manifest.id);
-    retain->state = STI_RETAIN_RENAME;
+    retain->part++;
+    if (!has_part(retain))
+        count(retain);
 }
 
 /* What is not there needs no removing; a directory that others still use stays theirs. */
@@ -293,7 +317,14 @@ advance(struct sti_retain *retain, int32_t result)
     case STI_RETAIN_READ:
         after_read(retain, result);
         return;
+    case STI_RETAIN_LOOK:
+        after_look(retain, result);
+        return;
     case STI_RETAIN_RENAME:
+        if (result == -ENOENT) { /* somebody else has removed it meanwhile */
+            begin_next(retain);
+            return;
+        }
         (void)snprintf(retain->name, sizeof(retain->name), "%s", retain->path2); /* fits */
         retain->state = STI_RETAIN_SYNC;
         break;
@@ -317,7 +348,7 @@ advance(struct sti_retain *retain, int32_t result)
         result = removal_result(result);
         retain->n_removed++;
         if (result == 0)
-            next_victim(retain);
+            begin_next(retain);
         break;
     case STI_RETAIN_OVER:
         return;
@@ -332,6 +363,7 @@ bool
 sti_retain_next(struct sti_retain *retain, struct sti_aio_op *op)
 {
     if (!retain->statx) { /* the first call */
+        retain->n_kept = retain->protect_step != UINT64_MAX ? 1 : 0;
         retain->statx = sti_mem_new(1, sizeof(*retain->statx));
         if (!retain->statx) {
             retain->result = -ENOMEM;
@@ -341,6 +373,6 @@ sti_retain_next(struct sti_retain *retain, struct sti_aio_op *op)
         advance(retain, op->result);
     }
     while (retain->state != STI_RETAIN_OVER && !prepare(retain, op))
-        next_victim(retain); /* its manifest cannot be read */
+        begin_next(retain); /* its manifest cannot be read */
     return retain->state != STI_RETAIN_OVER;
 }

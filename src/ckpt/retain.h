@@ -18,6 +18,7 @@ enum sti_retain_state {
     STI_RETAIN_LIST,
     STI_RETAIN_SIZE,
     STI_RETAIN_READ,
+    STI_RETAIN_LOOK,
     STI_RETAIN_RENAME,
     STI_RETAIN_SYNC,
     STI_RETAIN_PART,
@@ -38,21 +39,22 @@ struct sti_retain_found {
 struct sti_retain {
     int dir_fd;            /* the checkpoint directory */
     uint32_t keep;         /* at least 1 */
-    uint64_t protect_step; /* never removed: the one just made durable; UINT64_MAX: the newest */
+    uint64_t protect_step; /* never removed: the one just made durable; UINT64_MAX: none */
 
     enum sti_retain_state state;
     int result; /* 0, or what ended the work before all was done */
     uint32_t n_removed;
+    uint32_t n_kept; /* whole ones, newer than what is looked at */
     struct sti_retain_found *found;
     uint32_t n_found;
     uint32_t capacity;
-    uint32_t victim; /* in found */
+    uint32_t at; /* in found */
     uint32_t part;
     struct sti_manifest manifest;
     struct statx *statx;
     char *bytes;
     uint64_t n_bytes;
-    char name[STI_NAME_SIZE]; /* the victim's directory now */
+    char name[STI_NAME_SIZE]; /* of the directory that is looked at, now */
     char path[2048];
     char path2[STI_NAME_SIZE];
 };
