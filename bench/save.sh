@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Measures writing a checkpoint of SIZE (4G), durable: Stoker by both I/O methods, fio's plain
-# io_uring writer, fio buffered with sync_file_range, and torch.save with fsync where a torch can
-# be imported.
+# Measures writing a checkpoint of SIZE (4G), durable: Stoker by both I/O methods, a plain io_uring
+# writer without copy or checksum, a buffered one with sync_file_range (both of a buffer as large
+# as the state), and torch.save with fsync where a torch can be imported. Loading is held against
+# fio's direct read.
 #
 #     bench/save.sh [ROUNDS [SETUP...]]     default: 3 rounds of slow image raw stripes loop beside
 #
@@ -16,7 +17,8 @@
 # Contenders take turns; every run begins with ballast. Prints medians as Markdown and leaves
 # results.jsonl in OUT. Needs root.
 #
-# BUILD build directory, OUT results, WORK where files lie (SIZE + 20 GB), PYTHON, BALLAST MiB.
+# BUILD build directory, OUT results, WORK where files lie (SIZE + 20 GB), PYTHON, BALLAST MiB (of
+# the state twice: who writes through the page cache needs as much of that).
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -24,9 +26,9 @@ build=${BUILD:-"$here/../build"}
 work=${WORK:-/var/tmp/stoker-bench-save}
 out=${OUT:-"$work/results"}
 python=${PYTHON:-python3}
-ballast=${BALLAST:-4096}
 size=${SIZE:-4G}
 bytes=$(numfmt --from=iec "$size")
+ballast=${BALLAST:-$((bytes * 2 / 1048576 + 1024))}
 rounds=${1:-3}
 shift $(($# > 0 ? 1 : 0))
 setups=("$@")
@@ -42,7 +44,7 @@ have_torch=0
 [ $have_torch = 1 ] || echo "save.sh: $python has no torch; torch.save is left out" >&2
 have_fio=0
 command -v fio >/dev/null && have_fio=1
-[ $have_fio = 1 ] || echo "save.sh: there is no fio; the plain writers are left out" >&2
+[ $have_fio = 1 ] || echo "save.sh: there is no fio; reading is held against nothing" >&2
 
 volumes=()
 image_loop=""
@@ -82,27 +84,35 @@ stoker() { # SETUP METHOD MORE...
         --io-method "$method" --json --quiet "$@"
 }
 
-plain() { # SETUP DIR CONTENDER FIO-OPTIONS...
-    local setup=$1 dir=$2 contender=$3
-    shift 3
-    [ $have_fio = 1 ] || return 0
-    GLIBC_TUNABLES=glibc.malloc.hugetlb=1 measure "$setup" "$contender" fio --name=plain \
-        --filename="$dir/plain.bin" --size="$bytes" --rw=write --unlink=1 --end_fsync=1 \
-        --fallocate=posix --output-format=json "$@"
+plain() { # SETUP DIR HOW CONTENDER
+    measure "$1" "$4" "$build/bench/plain_writers" "$3" "$2/plain.bin" "$bytes"
+    rm "$2/plain.bin"
 }
 
-contenders() { # SETUP DIR
-    stoker "$1" uring --root "$2"
-    plain "$1" "$2" "plain ring" --ioengine=io_uring --direct=1 --bs=8M --iodepth=8
-    stoker "$1" sync --root "$2"
-    plain "$1" "$2" "buffered, sync_file_range" --ioengine=psync --bs=1M --sync_file_range=write:1
-    [ $have_torch = 0 ] ||
-        measure "$1" "torch.save, fsync" "$python" "$here/torch_save.py" "$2/plain.pt" "$bytes"
+# Takes turns also with the place in a round: every second one goes backwards.
+contenders() { # SETUP DIR ROUND
+    local order="uring ring sync buffered torch" who
+    [ $(($3 % 2)) = 1 ] || order="torch buffered sync ring uring"
+    for who in $order; do
+        case $who in
+        uring | sync) stoker "$1" $who --root "$2" ;;
+        ring) plain "$1" "$2" ring "plain ring" ;;
+        buffered) plain "$1" "$2" buffered "buffered, sync_file_range" ;;
+        torch)
+            [ $have_torch = 0 ] ||
+                measure "$1" "torch.save, fsync" "$python" "$here/torch_save.py" "$2/plain.pt" \
+                    "$bytes"
+            ;;
+        esac
+    done
 }
 
 load() { # SETUP DIR
-    measure "$1" "stoker load" "$build/cli/stoker" bench save --size "$bytes" --saves 1 --load \
-        --json --quiet --root "$2"
+    local method
+    for method in uring sync; do
+        measure "$1" "stoker load $method" "$build/cli/stoker" bench save --size "$bytes" \
+            --saves 1 --load --io-method $method --json --quiet --root "$2"
+    done
     [ $have_fio = 1 ] || return 0
     fio --name=read --filename="$2/read.bin" --size="$bytes" --rw=write --bs=8M --direct=1 \
         --ioengine=psync --end_fsync=1 --output-format=json >/dev/null
@@ -119,7 +129,7 @@ run_slow() {
     local round
     volume_up slow "$(volume_bytes)" wbps=500M rbps=500M
     for round in $(seq 1 "$rounds"); do
-        contenders slow "$VOLUMES/slow/files"
+        contenders slow "$VOLUMES/slow/files" "$round"
         load slow "$VOLUMES/slow/files"
     done
     "$volume" set slow wbps=250M >/dev/null
@@ -130,12 +140,16 @@ run_slow() {
 
 run_image() {
     local round
-    dd if=/dev/zero of="$work/image" bs=8M count=$(($(volume_bytes) / 8388608)) status=none
+    # Direct: nothing of it is left in the page cache, which direct writes would have to drop.
+    dd if=/dev/zero of="$work/image" bs=8M oflag=direct \
+        count=$(($(volume_bytes) / 8388608)) status=none
     mkdir -p "$work/image-files"
     image_loop=$(losetup --direct-io=on -f --show "$work/image")
     mkfs.ext4 -q -F -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 "$image_loop"
     mount -o noatime,nodiscard "$image_loop" "$work/image-files"
-    for round in $(seq 1 "$rounds"); do contenders image "$work/image-files"; done
+    for round in $(seq 1 "$rounds"); do
+        contenders image "$work/image-files" "$round"
+    done
     umount "$work/image-files"
     losetup -d "$image_loop"
     image_loop=""
@@ -145,7 +159,9 @@ run_image() {
 run_raw() {
     local round
     mkdir -p "$work/raw"
-    for round in $(seq 1 $((rounds > 10 ? rounds : 10))); do contenders raw "$work/raw"; done
+    for round in $(seq 1 $((rounds > 10 ? rounds : 10))); do
+        contenders raw "$work/raw" "$round"
+    done
     for round in $(seq 1 "$rounds"); do load raw "$work/raw"; done
 }
 
@@ -172,17 +188,21 @@ run_stripes() {
 }
 
 run_loop() {
-    local g compute
+    local g compute spin method setup
     volume_up loop 4G wbps=500M
     # 500 MB take 1 s: hidden at 0.9 of G x (forward + backward), not at twice.
     for g in 1 4; do
         for compute in 1150000 500000; do
-            for method in uring sync; do
-                measure "loop, G = $g, T_F + T_B = $((compute / 1000 / g)) ms" "stoker $method" \
-                    "$build/cli/stoker" bench save --size 500M --saves 3 --every-iteration \
-                    --iterations 20 --accumulation $g --forward-us $((compute / g / 3)) \
-                    --backward-us $((compute / g * 2 / 3)) --optimizer-us 20000 \
-                    --io-method $method --json --quiet --root "$VOLUMES/loop/files"
+            for spin in "" --spin; do
+                for method in uring sync; do
+                    setup="loop, G = $g, T_F + T_B = $((compute / 1000 / g)) ms"
+                    measure "$setup${spin:+, spinning}" \
+                        "stoker $method" "$build/cli/stoker" bench save --size 500M --saves 3 \
+                        --every-iteration --iterations 10 --accumulation $g $spin \
+                        --forward-us $((compute / g / 3)) --backward-us $((compute / g * 2 / 3)) \
+                        --optimizer-us 5000 --io-method $method --json --quiet \
+                        --root "$VOLUMES/loop/files"
+                done
             done
         done
     done

@@ -25,7 +25,7 @@ def of_fio(whole):
 def append(results, setup, contender):
     run = json.load(sys.stdin)
     run = of_fio(run) if "jobs" in run else run
-    if contender == "stoker load":
+    if contender.startswith("stoker load"):
         run["seconds"] = run["load_seconds"]
         run["cpu_seconds"] = 0
     run.update(setup=setup, contender=contender)

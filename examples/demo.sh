@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Trains one network three times on Fashion-MNIST from emulated slow shared storage and compares.
+# Trains one network three times on Fashion-MNIST from emulated slow shared storage and compares;
+# then once more with a checkpoint after every step, killed in mid-epoch and resumed.
 #
 #     examples/demo.sh [BUILD_DIR [WORK_DIR]]          what "make demo" runs after the build
 #
@@ -45,5 +46,45 @@ train held "(b) The set held in RAM, read ahead as far as it is known what comes
     --policy next-use --tiers ram:64M
 train half "(c) RAM for half of the set, 32 batches ahead; kept is what is used again soonest." \
     --policy next-use --tiers ram:23910000 --staging-batches 32
+
+# ---- checkpoints ---------------------------------------------------------------------------
+
+newest_step() { # DIR
+    ls "$1" 2>/dev/null | sed -n 's/^step-\([0-9]*\)$/\1/p' | sort -n | tail -n 1
+}
+
+# Trains until a step is durable, then kills it the hard way.
+train_and_kill() { # STEP DIR OPTION...
+    step=$1
+    dir=$2
+    shift 2
+    "$build/examples/train_fashion" --data "$work/data" --epochs "$epochs" --shape "$shape" \
+        --checkpoints "$dir" "$@" &
+    pid=$!
+    newest=0
+    while [ "${newest:-0}" -lt "$step" ] && kill -0 "$pid" 2>/dev/null; do
+        sleep 0.02
+        newest=$(newest_step "$dir")
+    done
+    kill -KILL "$pid" 2>/dev/null || true
+    wait "$pid" && { echo "demo: it ended before it could be killed" >&2; exit 1; }
+    return 0
+}
+
+rm -rf "$work/killed"
+printf '\n(d) As (b), and weights, momentum and position are saved after every single step, until\n'
+printf '    the process is killed (SIGKILL) in the middle of the second epoch.\n'
+train_and_kill 1400 "$work/killed" --policy next-use --tiers ram:64M
+echo "killed. What it left:"
+"$build/cli/stoker" ckpt list "$work/killed"
+train resumed "The same command once more, which goes on from there:" \
+    --policy next-use --tiers ram:64M --checkpoints "$work/killed"
+
+# ---- what all of it comes to ---------------------------------------------------------------
+
 echo
-exec python3 "$here/demo_report.py" "$work/double.json" "$work/held.json" "$work/half.json"
+kept=0
+python3 "$here/demo_report.py" "$work/double.json" "$work/held.json" "$work/half.json" || kept=1
+echo
+python3 "$here/demo_ckpt_report.py" "$work/held.json" "$work/resumed.json" || kept=1
+exit $kept

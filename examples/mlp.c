@@ -170,8 +170,8 @@ backward_hidden(struct mlp *net, const uint8_t *const *images, uint32_t count)
     }
 }
 
-static void
-update(struct mlp *net, float rate)
+void
+mlp_update(struct mlp *net, float rate)
 {
     float *w = &net->weights.w1[0][0];
     float *v = &net->velocity.w1[0][0];
@@ -184,8 +184,8 @@ update(struct mlp *net, float rate)
 }
 
 double
-mlp_train(struct mlp *net, const uint8_t *const *images, const int64_t *labels, uint32_t count,
-          float rate)
+mlp_find_gradient(struct mlp *net, const uint8_t *const *images, const int64_t *labels,
+                  uint32_t count)
 {
     double loss = 0;
 
@@ -196,8 +196,26 @@ mlp_train(struct mlp *net, const uint8_t *const *images, const int64_t *labels, 
     memset(&net->gradient, 0, sizeof(net->gradient));
     backward_out(net, count);
     backward_hidden(net, images, count);
-    update(net, rate);
     return loss;
+}
+
+void
+mlp_get_arrays(struct mlp *net, struct mlp_array arrays[MLP_ARRAYS])
+{
+    static const char *const names[2][MLP_ARRAYS / 2] = {
+        {"hidden.weight", "hidden.bias", "out.weight", "out.bias"},
+        {"momentum.hidden.weight", "momentum.hidden.bias", "momentum.out.weight",
+         "momentum.out.bias"}};
+    struct weights *sets[2] = {&net->weights, &net->velocity};
+
+    for (uint32_t k = 0; k < 2; k++) {
+        struct mlp_array *at = arrays + k * MLP_ARRAYS / 2;
+
+        at[0] = (struct mlp_array){names[k][0], sets[k]->w1[0], MLP_PIXELS, MLP_HIDDEN};
+        at[1] = (struct mlp_array){names[k][1], sets[k]->b1, 1, MLP_HIDDEN};
+        at[2] = (struct mlp_array){names[k][2], sets[k]->w2[0], MLP_HIDDEN, MLP_CLASSES};
+        at[3] = (struct mlp_array){names[k][3], sets[k]->b2, 1, MLP_CLASSES};
+    }
 }
 
 uint32_t

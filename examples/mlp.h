@@ -27,13 +27,32 @@ void
 mlp_free(struct mlp *net);
 
 /*
- * One step of training. images: count pointers to MLP_PIXELS bytes each; labels: count
- * values in 0 .. MLP_CLASSES - 1; count: 1 .. MLP_BATCH_MAX. Returns the sum of the
- * samples' losses.
+ * The first half of a step of training: forward and backward, which leave the gradient in
+ * the network and change no weight. images: count pointers to MLP_PIXELS bytes each;
+ * labels: count values in 0 .. MLP_CLASSES - 1; count: 1 .. MLP_BATCH_MAX. Returns the sum
+ * of the samples' losses.
  */
 double
-mlp_train(struct mlp *net, const uint8_t *const *images, const int64_t *labels, uint32_t count,
-          float rate);
+mlp_find_gradient(struct mlp *net, const uint8_t *const *images, const int64_t *labels,
+                  uint32_t count);
+
+/* The second half: momentum and weights are changed by the gradient. */
+void
+mlp_update(struct mlp *net, float rate);
+
+#define MLP_ARRAYS 8
+
+/* One of the arrays that a training goes on from. */
+struct mlp_array {
+    const char *name;
+    float *values; /* in the network */
+    uint64_t rows;
+    uint64_t columns;
+};
+
+/* The weights and their momentum: all that changes from step to step. */
+void
+mlp_get_arrays(struct mlp *net, struct mlp_array arrays[MLP_ARRAYS]);
 
 /* How many of the images the network puts into their classes. Arguments as for
  * mlp_train(). */

@@ -7,6 +7,8 @@
  *     fashion_layout /usr/share/datasets/fashion-mnist DIR      makes DIR
  *     train_fashion --data DIR --tiers ram:64M --shape "rbps=40M riops=4000"
  *
+ * With --checkpoints (train_ckpt.c) it saves all that it needs to go on, after every step.
+ *
  * What matters of the library is in open_all(), train_epoch() and close_all().
  */
 #include <stoker/stoker.h>
@@ -18,6 +20,7 @@
 #include <time.h>
 
 #include "mlp.h"
+#include "train_ckpt.h"
 #include "train_options.h"
 
 #define LEARNING_RATE 0.02F
@@ -38,9 +41,11 @@ struct run {
     stk_dataset *train_data, *test_data;
     stk_loader *train, *test;
     uint64_t train_bytes, test_bytes; /* of one stored sample; the pixels are the last of them */
-    uint64_t test_samples;
+    uint64_t train_samples, test_samples;
     const uint8_t *images[MLP_BATCH_MAX]; /* where the pixels of the current batch lie */
     struct mlp *net;
+    struct train_ckpt saved;
+    uint32_t first_epoch; /* of this run: a resumed one begins within it */
     struct epoch epochs[TRAIN_EPOCHS_MAX];
     stk_loader_stats total;
 };
@@ -107,8 +112,41 @@ open_datasets(struct run *run)
         return -EINVAL;
     }
     run->train_bytes = train.record_bytes;
+    run->train_samples = train.samples;
     run->test_bytes = test.record_bytes;
     run->test_samples = test.samples;
+    return 0;
+}
+
+static uint64_t
+epoch_steps(const struct run *run)
+{
+    return (run->train_samples + run->options.batch - 1) / run->options.batch;
+}
+
+/* Where training goes on, if there is a checkpoint. The last step of an epoch leads to
+ * the next one. */
+static int
+open_checkpoints(struct run *run, stk_loader_opts *opts)
+{
+    const uint64_t per_epoch = epoch_steps(run);
+    struct train_ckpt *saved = &run->saved;
+    int rc;
+
+    if (!run->options.checkpoints)
+        return 0;
+    rc = train_ckpt_open(saved, run->engine, run->options.checkpoints, run->net);
+    if (rc < 0 || saved->step == 0)
+        return rc;
+    if (saved->step >= per_epoch * run->options.epochs) {
+        fprintf(stderr, "train_fashion: %s: that training is over\n", run->options.checkpoints);
+        return -EINVAL;
+    }
+    opts->state = saved->state;
+    opts->state_bytes = saved->state_bytes;
+    run->first_epoch = (uint32_t)(saved->step / per_epoch);
+    printf("resumed after step %" PRIu64 ": %" PRIu64 " of %" PRIu64 " of epoch %u\n", saved->step,
+           saved->step % per_epoch, per_epoch, run->first_epoch + 1);
     return 0;
 }
 
@@ -133,10 +171,15 @@ open_all(struct run *run)
     if (rc < 0)
         return rc;
     opts.order = &shuffled;
+    rc = open_checkpoints(run, &opts);
+    if (rc < 0)
+        return rc;
     rc = stk_loader_open(&run->train, run->engine, run->train_data, &opts, &err);
     if (rc < 0)
         return complain("cannot open the loader for training", rc, &err);
     opts.order = &in_order;
+    opts.state = NULL; /* the validation begins anew */
+    opts.state_bytes = 0;
     rc = stk_loader_open(&run->test, run->engine, run->test_data, &opts, &err);
     if (rc < 0)
         return complain("cannot open the loader for validation", rc, &err);
@@ -146,6 +189,7 @@ open_all(struct run *run)
 static void
 close_all(struct run *run)
 {
+    train_ckpt_close(&run->saved);
     stk_loader_close(run->test);
     stk_loader_close(run->train);
     stk_dataset_close(run->test_data);
@@ -190,10 +234,17 @@ train_epoch(struct run *run, struct epoch *epoch, float rate)
             return next_failed(run->train, rc);
         epoch->stall_seconds += now_seconds() - asked;
         find_images(run, &batch);
-        epoch->loss += mlp_train(run->net, run->images, batch.labels, batch.count, rate);
+        epoch->loss += mlp_find_gradient(run->net, run->images, batch.labels, batch.count);
         samples += batch.count;
         last = batch.last_of_epoch;
         (void)stk_loader_release(run->train, &batch); /* it is borrowed, as of just above */
+        rc = train_ckpt_fence(&run->saved);
+        if (rc < 0)
+            return rc;
+        mlp_update(run->net, rate);
+        rc = train_ckpt_save(&run->saved, run->train);
+        if (rc < 0)
+            return rc;
     } while (!last);
     epoch->seconds = now_seconds() - began;
     epoch->loss /= (double)samples;
@@ -250,10 +301,13 @@ print_epoch(const struct epoch *epoch, uint32_t number)
 static int
 train_all(struct run *run)
 {
+    const double began = now_seconds();
     float rate = LEARNING_RATE;
     int rc;
 
-    for (uint32_t e = 0; e < run->options.epochs; e++) {
+    for (uint32_t e = 0; e < run->first_epoch; e++)
+        rate *= LEARNING_RATE_DECAY;
+    for (uint32_t e = run->first_epoch; e < run->options.epochs; e++) {
         struct epoch *epoch = &run->epochs[e];
 
         rc = train_epoch(run, epoch, rate);
@@ -267,6 +321,9 @@ train_all(struct run *run)
         print_epoch(epoch, e + 1);
         rate *= LEARNING_RATE_DECAY;
     }
+    rc = train_ckpt_finish(&run->saved, now_seconds() - began);
+    if (rc < 0)
+        return rc;
     run->total.size = sizeof(run->total);
     rc = stk_loader_get_stats(run->train, UINT64_MAX, &run->total);
     printf("weights %016" PRIx64 ", read from the origin %" PRIu64 " bytes, bound %" PRIu64 "\n",
@@ -285,13 +342,19 @@ write_json(const struct run *run)
     }
     fprintf(f, "{\"weights\": \"%016" PRIx64 "\", \"sample_bytes\": %" PRIu64,
             mlp_checksum(run->net), run->train_bytes);
-    fprintf(f, ", \"origin_bytes\": %" PRIu64 ", \"bound_bytes\": %" PRIu64 ", \"epochs\": [",
+    fprintf(f, ", \"origin_bytes\": %" PRIu64 ", \"bound_bytes\": %" PRIu64,
             run->total.origin_bytes, run->total.bound_bytes);
-    for (uint32_t e = 0; e < run->options.epochs; e++) {
+    fprintf(f, ", \"first_step\": %" PRIu64 ", \"epoch_steps\": %" PRIu64, run->saved.first_step,
+            epoch_steps(run));
+    fprintf(f, ", \"checkpoints\": {\"durable\": %" PRIu64 ", \"bytes\": %" PRIu64,
+            run->saved.durable, run->saved.bytes);
+    fprintf(f, ", \"durable_seconds\": %.6f, \"wait_seconds\": %.6f}, \"epochs\": [",
+            run->saved.durable_seconds, run->saved.wait_seconds);
+    for (uint32_t e = run->first_epoch; e < run->options.epochs; e++) {
         const struct epoch *epoch = &run->epochs[e];
 
         fprintf(f, "%s\n  {\"seconds\": %.6f, \"stall_seconds\": %.6f, \"loss\": %.6f",
-                e ? "," : "", epoch->seconds, epoch->stall_seconds, epoch->loss);
+                e > run->first_epoch ? "," : "", epoch->seconds, epoch->stall_seconds, epoch->loss);
         fprintf(f, ", \"accuracy\": %.4f, \"ram_samples\": %" PRIu64, epoch->accuracy,
                 epoch->stats.tier_samples[STK_TIER_RAM]);
         fprintf(f, ", \"origin_samples\": %" PRIu64 ", \"origin_bytes\": %" PRIu64 "}",

@@ -21,8 +21,10 @@ usage(int letter, const char *value)
         "usage: train_fashion --data DIR [--epochs N] [--batch B] [--seed S]\n"
         "         [--tiers \"ram:64M\"] [--policy none|pin|lru|next-use] [--staging-batches N]\n"
         "         [--shape \"rbps=40M riops=4000 rlat=500us\"] [--io-method uring|sync]\n"
-        "         [--json FILE]\n"
-        "DIR is what fashion_layout makes. At most %u epochs, batches of at most %u.\n",
+        "         [--json FILE] [--checkpoints DIR]\n"
+        "DIR is what fashion_layout makes. With --checkpoints every step is saved there, and\n"
+        "training goes on from the newest checkpoint that is there already. At most %u epochs, "
+        "batches of at most %u.\n",
         (unsigned)TRAIN_EPOCHS_MAX, (unsigned)MLP_BATCH_MAX);
     return -EINVAL;
 }
@@ -75,6 +77,9 @@ parse_option(struct train_options *o, int letter, const char *text)
     case 'j':
         o->json = text;
         return 0;
+    case 'c':
+        o->checkpoints = text;
+        return 0;
     case 'p':
         return parse_policy(text, &o->policy);
     case 'e':
@@ -103,6 +108,7 @@ train_options_parse(struct train_options *o, int argc, char **argv)
         {"io-method", required_argument, NULL, 'i'},
         {"staging-batches", required_argument, NULL, 'g'},
         {"json", required_argument, NULL, 'j'},
+        {"checkpoints", required_argument, NULL, 'c'},
         {"seed", required_argument, NULL, 'r'},
         {NULL, 0, NULL, 0},
     };

@@ -14,6 +14,7 @@ struct train_options {
     const char *shape;
     const char *io_method;
     const char *json;
+    const char *checkpoints;
     uint32_t policy;
     uint32_t epochs;
     uint32_t batch;

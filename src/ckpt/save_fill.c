@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Filling a slot, on a pool thread: copy and CRC-32C in one pass, in blocks that stay in
- * the processor's cache between the two. A slot begins on a chunk and holds whole ones,
+ * Filling a slot, on a pool thread: copy and CRC-32C in one pass. Bytes are stored into
+ * the slot past the caches, since only the device reads them next, and into a block that
+ * stays in the cache and is summed there: so memory is read once and written once, and
+ * the CRC is of what is written. A slot begins on a chunk and holds whole ones,
  * so no two jobs touch one CRC. What a job has taken it takes off the tensors under the
  * lock, and wakes who waits for them.
  */
@@ -9,9 +11,11 @@
 
 #include "base/clock.h"
 #include "base/crc32c.h"
+#include "base/stream.h"
 #include "ckpt/save_internal.h"
 
-#define BLOCK_BYTES 32768u
+/* Small: while one is summed, the next ones are on their way from memory. */
+#define BLOCK_BYTES 2048u
 
 /* Where in the stream the next byte comes from. */
 struct cursor {
@@ -95,16 +99,18 @@ cursor_advance(struct cursor *cursor, uint64_t n_bytes)
         cursor->tensor++;
 }
 
+/* Copies the next bytes to a slot, and to block. */
 static void
-copy_block(struct cursor *cursor, char *dst, uint64_t n_bytes)
+copy_block(struct cursor *cursor, char *dst, char *block, uint64_t n_bytes)
 {
     while (n_bytes > 0) {
         uint64_t run_bytes;
         const char *run = cursor_run(cursor, n_bytes, &run_bytes);
 
-        memcpy(dst, run, run_bytes);
+        sti_stream_copy(dst, block, run, run_bytes);
         cursor_advance(cursor, run_bytes);
         dst += run_bytes;
+        block += run_bytes;
         n_bytes -= run_bytes;
     }
 }
@@ -113,6 +119,7 @@ copy_block(struct cursor *cursor, char *dst, uint64_t n_bytes)
 static void
 copy_and_sum(const struct sti_slot *slot)
 {
+    char block[BLOCK_BYTES];
     uint32_t chunk_bytes = slot->saver->opts.chunk_bytes;
     struct cursor cursor = {.save = slot->stripe->save, .part = &slot->stripe->part};
     uint32_t *crcs = slot->stripe->part.crcs + slot->offset / chunk_bytes;
@@ -128,12 +135,13 @@ copy_and_sum(const struct sti_slot *slot)
         while (at < chunk_end) {
             uint32_t n = chunk_end - at < BLOCK_BYTES ? chunk_end - at : BLOCK_BYTES;
 
-            copy_block(&cursor, slot->bytes + at, n);
-            crc = sti_crc32c(crc, slot->bytes + at, n);
+            copy_block(&cursor, slot->bytes + at, block, n);
+            crc = sti_crc32c(crc, block, n);
             at += n;
         }
         *crcs++ = crc;
     }
+    sti_stream_finish();
     memset(slot->bytes + slot->n_bytes, 0, slot->padded_bytes - slot->n_bytes);
 }
 
@@ -161,7 +169,8 @@ note_captured_locked(struct sti_saver *saver, struct sti_save *save, uint64_t of
     }
 }
 
-static void
+/* Returns whether that was the last of some tensor. */
+static bool
 note_slot_captured_locked(struct sti_saver *saver, const struct sti_slot *slot)
     STI_REQUIRES(&saver->lock)
 {
@@ -169,7 +178,7 @@ note_slot_captured_locked(struct sti_saver *saver, const struct sti_slot *slot)
     const struct sti_part *part = &slot->stripe->part;
     uint64_t at = slot->offset;
     uint64_t left = slot->n_bytes;
-    bool was_captured = save->n_uncaptured == 0;
+    uint32_t n_before = save->n_uncaptured;
 
     for (uint32_t idx = 0; left > 0; idx++) {
         const struct sti_part_extent *extent = &part->extents[idx];
@@ -183,10 +192,11 @@ note_slot_captured_locked(struct sti_saver *saver, const struct sti_slot *slot)
         left -= n;
         at = 0;
     }
-    if (!was_captured && save->n_uncaptured == 0) {
+    if (n_before > 0 && save->n_uncaptured == 0) {
         save->captured_ns = sti_clock_ns();
         saver->status.last_captured = save->step;
     }
+    return save->n_uncaptured < n_before;
 }
 
 static void
@@ -198,8 +208,7 @@ fill_job(struct sti_job *job)
 
     copy_and_sum(slot);
     sti_mutex_lock(&saver->lock);
-    note_slot_captured_locked(saver, slot);
-    if (saver->n_fencing > 0)
+    if (note_slot_captured_locked(saver, slot) && saver->n_fencing > 0)
         sti_cond_broadcast(&saver->changed);
     slot->next = saver->filled;
     saver->filled = slot;

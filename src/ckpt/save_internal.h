@@ -35,6 +35,7 @@ struct sti_stripe {
     uint64_t first_ns;      /* when its first write was started */
     uint64_t last_ns;       /* when its last one was done */
     uint32_t n_slots;       /* that hold bytes of it */
+    uint32_t n_writing;     /* of them given to the device */
     bool is_syncing;        /* buffered: sync_chore is under way */
     struct sti_chore chore;
     struct sti_chore sync_chore;

@@ -2,8 +2,12 @@
 /*
  * The slots. A slot goes free -> filling (a pool job) -> full -> writing -> free; all of
  * them serve all parts, each device has the same number of them in turn, and tensors play
- * no role: so every device sees large aligned writes, always as many as its slots, from
- * the first byte to the last. The loop's thread alone, but for the job.
+ * no role: so every device sees large aligned writes, always half as many as its slots,
+ * from the first byte to the last. The loop's thread alone, but for the job.
+ *
+ * Half, because a device works on all the writes that it has: they end at about the same
+ * time, and it would have nothing to do until as many slots are filled anew. (Measured
+ * on a loop device: 17 ms with eight writes of 8 MiB, then 4 ms with none.)
  *
  * Invariant: written_bytes of a stripe counts each byte once, after its write completed
  * in full.
@@ -26,21 +30,30 @@ wants_slot(const struct sti_stripe *stripe)
     return stripe->filled_bytes < stripe->part.n_bytes;
 }
 
+/* How many slots each of the stripes that are not written yet may have; 0: none is. */
+static uint32_t
+slot_share(const struct sti_save *save)
+{
+    uint32_t n_unfinished = 0;
+
+    for (uint32_t at = 0; at < save->n_stripes; at++)
+        n_unfinished += save->stripes[at].written_bytes < save->stripes[at].part.n_bytes;
+    return n_unfinished > 0 ? save->saver->opts.slots / n_unfinished : 0;
+}
+
 /* The stripe that has the fewest slots of those that want one; no more than its share. */
 static struct sti_stripe *
 neediest_stripe(struct sti_save *save)
 {
     struct sti_stripe *best = NULL;
-    uint32_t n_unfinished = 0;
+    uint32_t share = slot_share(save);
 
     for (uint32_t at = 0; at < save->n_stripes; at++) {
         struct sti_stripe *stripe = &save->stripes[at];
 
-        n_unfinished += stripe->written_bytes < stripe->part.n_bytes;
         if (wants_slot(stripe) && (!best || stripe->n_slots < best->n_slots))
             best = stripe;
     }
-    uint32_t share = n_unfinished > 0 ? save->saver->opts.slots / n_unfinished : 0;
     if (best && best->n_slots > 0 && best->n_slots >= share)
         return NULL;
     return best;
@@ -166,6 +179,7 @@ on_written(struct sti_aio_op *op)
         }
     }
     save->n_pending--;
+    stripe->n_writing--;
     if (stripe->root->budget)
         sti_budget_done(stripe->root->budget, (enum sti_budget_class)slot->budget_class);
     stripe->last_ns = sti_clock_ns();
@@ -219,14 +233,18 @@ start_writing(struct sti_save *save)
     sti_mutex_lock(&saver->lock);
     bool is_fenced = saver->n_fencing > 0;
     sti_mutex_unlock(&saver->lock);
+    uint32_t most = (slot_share(save) + 1) / 2;
     for (uint32_t at = 0; at < saver->opts.slots; at++) {
         struct sti_slot *slot = &saver->slots[at];
 
-        if (slot->state != STI_SLOT_FULL || !may_write(saver, slot, now_ns, is_fenced))
+        if (slot->state != STI_SLOT_FULL ||
+            (slot->stripe->n_writing > 0 && slot->stripe->n_writing >= most) ||
+            !may_write(saver, slot, now_ns, is_fenced))
             continue;
         if (slot->stripe->first_ns == 0)
             slot->stripe->first_ns = now_ns;
         slot->state = STI_SLOT_WRITING;
+        slot->stripe->n_writing++;
         save->n_pending++;
         submit_write(slot);
     }

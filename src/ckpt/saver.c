@@ -311,10 +311,7 @@ sti_saver_get_status(struct sti_saver *saver, struct sti_saver_status *ret_statu
     sti_mutex_unlock(&saver->lock);
 }
 
-/* ---- life
- *
- *
- * --------------------------------------------------------------------------------------- */
+/* ---- life --------------------------------------------------------------------------- */
 
 /* Nobody else knows the saver yet. */
 static int
