@@ -237,8 +237,9 @@ use_batch(struct bench *bench, const stk_batch *batch)
             use_field(bench, &batch->fields[at], k);
 }
 
-/* Plays the accelerator for a batch that came at began_ns. SIGINT ends it early: it sleeps in slices, since a signal between the
- * look at the flag and the sleep would else be seen only at the end. */
+/* Plays the accelerator for a batch that came at began_ns. SIGINT ends it early: it
+ * sleeps in slices, since a signal between the look at the flag and the sleep would else
+ * be seen only at the end. */
 static void
 compute(const struct bench_load_request *request, uint64_t began_ns)
 {
