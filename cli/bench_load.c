@@ -237,12 +237,13 @@ use_batch(struct bench *bench, const stk_batch *batch)
             use_field(bench, &batch->fields[at], k);
 }
 
-/* Plays the accelerator. SIGINT ends it early: it sleeps in slices, since a signal between the
- * look at the flag and the sleep would else be seen only at the end. */
+/* Plays the accelerator for a batch that came at began_ns. SIGINT ends it early: it
+ * sleeps in slices, since a signal between the look at the flag and the sleep would else
+ * be seen only at the end. */
 static void
-compute(const struct bench_load_request *request)
+compute(const struct bench_load_request *request, uint64_t began_ns)
 {
-    const uint64_t due_ns = now_ns() + request->compute_us * 1000;
+    const uint64_t due_ns = began_ns + request->compute_us * 1000;
 
     for (uint64_t at_ns = now_ns(); !interrupted && at_ns < due_ns; at_ns = now_ns()) {
         const uint64_t slice_ns = due_ns - at_ns < SLICE_NS ? due_ns - at_ns : SLICE_NS;
@@ -279,8 +280,9 @@ take_batches(struct bench *bench)
             break;
         if (got != STK_BATCH)
             return next_failed(bench, got);
+        const uint64_t began_ns = now_ns();
         use_batch(bench, &batch);
-        compute(bench->request);
+        compute(bench->request, began_ns);
         say_progress(bench, &batch);
         bench->steps++;
         epoch = batch.epoch;

@@ -60,6 +60,7 @@ const char cmd_bench_help[] =
     "  --max-open-files N\n"
     "  --cache-dir DIR     for indexes of read-only data sets\n"
     "  --shape SPEC        emulate slow storage: \"rbps=40M riops=4000 rlat=500us\"\n"
+    "  --ssd-shape SPEC    the same under the SSD tiers\n"
     "\n"
     "Data set\n"
     "  --subset A:B        samples A to B - 1 only; either may be left out\n"
@@ -184,6 +185,7 @@ parse(struct bench_load_request *r, struct parsed *p, int argc, char **argv)
         {"max-open-files", CLI_U64, &p->max_open_files, 0, max, NULL, NULL},
         {"cache-dir", CLI_TEXT, &r->engine.cache_dir, 0, 0, NULL, NULL},
         {"shape", CLI_TEXT, &r->engine.shape, 0, 0, NULL, NULL},
+        {"ssd-shape", CLI_TEXT, &r->engine.ssd_shape, 0, 0, NULL, NULL},
         {"format", CLI_CHOICE, &r->data.opts.format, 0, 0, formats, NULL},
         {"header-bytes", CLI_SIZE, &r->data.opts.header_bytes, 0, 0, NULL, NULL},
         {"record-bytes", CLI_SIZE, &r->data.opts.record_bytes, 0, 0, NULL, NULL},

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Trains one network three times on Fashion-MNIST from emulated slow shared storage and compares;
+# Trains one network five times on Fashion-MNIST from emulated slow shared storage and compares;
 # then once more with a checkpoint after every step, killed in mid-epoch and resumed.
 #
 #     examples/demo.sh [BUILD_DIR [WORK_DIR]]          what "make demo" runs after the build
@@ -14,6 +14,7 @@ work=${2:-"$here/../.demo"}
 source=${FASHION_MNIST:-/usr/share/datasets/fashion-mnist}
 epochs=${DEMO_EPOCHS:-5}
 shape='rbps=40M riops=4000 rlat=500us'
+ssd_shape='rbps=120M wbps=120M riops=30000 rlat=100us'
 
 train() { # NAME TITLE OPTION...
     name=$1
@@ -47,6 +48,19 @@ train held "(b) The set held in RAM, read ahead as far as it is known what comes
 train half "(c) RAM for half of the set, 32 batches ahead; kept is what is used again soonest." \
     --policy next-use --tiers ram:23910000 --staging-batches 32
 
+echo
+echo "And an SSD of 120 MB/s, 30,000 operations a second, a tenth of a millisecond each:"
+rm -rf "$work/ssd"
+mkdir "$work/ssd"
+for name in ssd warm; do
+    case $name in
+    ssd) title="(d) RAM for a quarter of the set, an SSD for the rest." ;;
+    *) title="(e) The next job: a new process that finds the SSD warm." ;;
+    esac
+    train $name "$title" --policy next-use --tiers "ram:11955000 ssd:$work/ssd:128M" \
+        --ssd-shape "$ssd_shape" --staging-batches 32
+done
+
 # ---- checkpoints ---------------------------------------------------------------------------
 
 newest_step() { # DIR
@@ -72,7 +86,7 @@ train_and_kill() { # STEP DIR OPTION...
 }
 
 rm -rf "$work/killed"
-printf '\n(d) As (b), and weights, momentum and position are saved after every single step, until\n'
+printf '\n(f) As (b), and weights, momentum and position are saved after every single step, until\n'
 printf '    the process is killed (SIGKILL) in the middle of the second epoch.\n'
 train_and_kill 1400 "$work/killed" --policy next-use --tiers ram:64M
 echo "killed. What it left:"
@@ -84,7 +98,8 @@ train resumed "The same command once more, which goes on from there:" \
 
 echo
 kept=0
-python3 "$here/demo_report.py" "$work/double.json" "$work/held.json" "$work/half.json" || kept=1
+python3 "$here/demo_report.py" "$work/double.json" "$work/held.json" "$work/half.json" \
+    "$work/ssd.json" "$work/warm.json" || kept=1
 echo
 python3 "$here/demo_ckpt_report.py" "$work/held.json" "$work/resumed.json" || kept=1
 exit $kept

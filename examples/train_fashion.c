@@ -20,6 +20,7 @@
 #include <time.h>
 
 #include "mlp.h"
+#include "told.h"
 #include "train_ckpt.h"
 #include "train_options.h"
 
@@ -48,6 +49,9 @@ struct run {
     uint32_t first_epoch; /* of this run: a resumed one begins within it */
     struct epoch epochs[TRAIN_EPOCHS_MAX];
     stk_loader_stats total;
+    double begun_seconds;       /* when the engine was opened */
+    double first_batch_seconds; /* from then on */
+    struct told told;
 };
 
 static double
@@ -150,20 +154,28 @@ open_checkpoints(struct run *run, stk_loader_opts *opts)
     return 0;
 }
 
+static stk_loader_opts
+loader_opts(const struct train_options *o)
+{
+    return (stk_loader_opts){STK_LOADER_OPTS_INIT, .batch_size = o->batch, .epochs = o->epochs,
+                             .policy = o->policy, .staging_batches = o->staging_batches};
+}
+
 static int
 open_all(struct run *run)
 {
     const struct train_options *o = &run->options;
     stk_order_opts shuffled = {STK_ORDER_OPTS_INIT, .kind = STK_ORDER_TORCH, .seed = o->seed};
     stk_order_opts in_order = {STK_ORDER_OPTS_INIT, .kind = STK_ORDER_SEQUENTIAL};
-    stk_loader_opts opts = {STK_LOADER_OPTS_INIT, .batch_size = o->batch, .epochs = o->epochs,
-                            .policy = o->policy, .staging_batches = o->staging_batches};
+    stk_loader_opts opts = loader_opts(o);
     stk_error err;
     int rc;
 
+    run->begun_seconds = now_seconds();
     rc = stk_engine_open(&run->engine,
                          &(stk_engine_opts){STK_ENGINE_OPTS_INIT, .tiers = o->tiers,
-                                            .shape = o->shape, .io_method = o->io_method},
+                                            .shape = o->shape, .ssd_shape = o->ssd_shape,
+                                            .io_method = o->io_method},
                          &err);
     if (rc < 0)
         return complain("cannot start the engine", rc, &err);
@@ -233,6 +245,8 @@ train_epoch(struct run *run, struct epoch *epoch, float rate)
         if (rc != STK_BATCH)
             return next_failed(run->train, rc);
         epoch->stall_seconds += now_seconds() - asked;
+        if (!(run->first_batch_seconds > 0))
+            run->first_batch_seconds = now_seconds() - run->begun_seconds;
         find_images(run, &batch);
         epoch->loss += mlp_find_gradient(run->net, run->images, batch.labels, batch.count);
         samples += batch.count;
@@ -279,8 +293,8 @@ print_head(const struct run *run)
 
     printf("origin %s, tiers %s, I/O by %s\n", o->shape ? o->shape : "as fast as it is",
            o->tiers && o->tiers[0] ? o->tiers : "none", stk_engine_io_method(run->engine));
-    printf("epoch  seconds  stall %%   from RAM %%  from origin %%  origin MB  bound MB  accuracy "
-           "%%\n");
+    printf("epoch  seconds  stall %%   from RAM %%  from SSD %%  from origin %%  origin MB  "
+           "bound MB  accuracy %%\n");
 }
 
 static void
@@ -289,9 +303,10 @@ print_epoch(const struct epoch *epoch, uint32_t number)
     const stk_loader_stats *stats = &epoch->stats;
     const double samples = stats->samples ? (double)stats->samples : 1.0;
 
-    printf("%5u  %7.2f  %7.2f  %11.2f  %13.2f  %9.2f  %8.2f  %10.2f\n", number, epoch->seconds,
-           100 * epoch->stall_seconds / epoch->seconds,
+    printf("%5u  %7.2f  %7.2f  %11.2f  %10.2f  %13.2f  %9.2f  %8.2f  %10.2f\n", number,
+           epoch->seconds, 100 * epoch->stall_seconds / epoch->seconds,
            100 * (double)stats->tier_samples[STK_TIER_RAM] / samples,
+           100 * (double)stats->tier_samples[STK_TIER_SSD] / samples,
            100 * (double)stats->tier_samples[STK_TIER_ORIGIN] / samples,
            (double)stats->origin_bytes * 1e-6, (double)stats->bound_bytes * 1e-6,
            100 * epoch->accuracy);
@@ -331,6 +346,36 @@ train_all(struct run *run)
     return rc;
 }
 
+/* What the run would have been told to come to, had it been asked for beforehand. */
+static int
+tell(struct run *run)
+{
+    const struct train_options *o = &run->options;
+    stk_order_opts order = {STK_ORDER_OPTS_INIT, .kind = STK_ORDER_TORCH, .seed = o->seed};
+    stk_loader_opts opts = loader_opts(o);
+    stk_explain_opts ask = {STK_EXPLAIN_OPTS_INIT, .loader = &opts, .tiers = o->tiers};
+    double seconds = 0;
+    double stall_seconds = 0;
+    stk_error err;
+
+    for (uint32_t e = 0; e < o->epochs; e++) {
+        seconds += run->epochs[e].seconds;
+        stall_seconds += run->epochs[e].stall_seconds;
+    }
+    opts.order = &order;
+    ask.compute_s = (seconds - stall_seconds) / (double)run->total.batches;
+    const int rc = told_ask(&run->told, run->train, run->train_data, &ask, &run->epochs[0].stats,
+                            o->epochs, &err);
+    if (rc < 0)
+        return complain("the run cannot be told", rc, &err);
+    printf("explain tells %.2f MB from the origin and %.1f %% of the time waiting, seen were %.2f "
+           "and %.1f; first batch after %.2f s\n",
+           (double)run->told.run.tier_bytes[STK_TIER_ORIGIN] * 1e-6,
+           100 * run->told.run.stall_fraction, (double)run->total.origin_bytes * 1e-6,
+           100 * stall_seconds / seconds, run->first_batch_seconds);
+    return 0;
+}
+
 static int
 write_json(const struct run *run)
 {
@@ -344,6 +389,8 @@ write_json(const struct run *run)
             mlp_checksum(run->net), run->train_bytes);
     fprintf(f, ", \"origin_bytes\": %" PRIu64 ", \"bound_bytes\": %" PRIu64,
             run->total.origin_bytes, run->total.bound_bytes);
+    fprintf(f, ", \"first_batch_seconds\": %.6f, \"told_origin_bytes\": %" PRIu64,
+            run->first_batch_seconds, run->told.run.tier_bytes[STK_TIER_ORIGIN]);
     fprintf(f, ", \"first_step\": %" PRIu64 ", \"epoch_steps\": %" PRIu64, run->saved.first_step,
             epoch_steps(run));
     fprintf(f, ", \"checkpoints\": {\"durable\": %" PRIu64 ", \"bytes\": %" PRIu64,
@@ -357,8 +404,12 @@ write_json(const struct run *run)
                 e > run->first_epoch ? "," : "", epoch->seconds, epoch->stall_seconds, epoch->loss);
         fprintf(f, ", \"accuracy\": %.4f, \"ram_samples\": %" PRIu64, epoch->accuracy,
                 epoch->stats.tier_samples[STK_TIER_RAM]);
-        fprintf(f, ", \"origin_samples\": %" PRIu64 ", \"origin_bytes\": %" PRIu64 "}",
-                epoch->stats.tier_samples[STK_TIER_ORIGIN], epoch->stats.origin_bytes);
+        fprintf(f, ", \"ssd_samples\": %" PRIu64 ", \"origin_samples\": %" PRIu64,
+                epoch->stats.tier_samples[STK_TIER_SSD],
+                epoch->stats.tier_samples[STK_TIER_ORIGIN]);
+        fprintf(f, ", \"origin_bytes\": %" PRIu64 ", \"told_stall_fraction\": %.6f",
+                epoch->stats.origin_bytes, run->told.epochs[e].stall_fraction);
+        fprintf(f, ", \"told_seconds\": %.6f}", run->told.epochs[e].seconds);
     }
     fprintf(f, "\n]}\n");
     if (ferror(f) | fclose(f)) {
@@ -386,6 +437,8 @@ main(int argc, char **argv)
         print_head(&run);
         rc = train_all(&run);
     }
+    if (rc == 0)
+        rc = tell(&run);
     close_all(&run);
     if (rc == 0 && run.options.json)
         rc = write_json(&run);

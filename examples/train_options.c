@@ -20,8 +20,8 @@ usage(int letter, const char *value)
         stderr,
         "usage: train_fashion --data DIR [--epochs N] [--batch B] [--seed S]\n"
         "         [--tiers \"ram:64M\"] [--policy none|pin|lru|next-use] [--staging-batches N]\n"
-        "         [--shape \"rbps=40M riops=4000 rlat=500us\"] [--io-method uring|sync]\n"
-        "         [--json FILE] [--checkpoints DIR]\n"
+        "         [--shape \"rbps=40M riops=4000 rlat=500us\"] [--ssd-shape \"rbps=120M\"]\n"
+        "         [--io-method uring|sync] [--json FILE] [--checkpoints DIR]\n"
         "DIR is what fashion_layout makes. With --checkpoints every step is saved there, and\n"
         "training goes on from the newest checkpoint that is there already. At most %u epochs, "
         "batches of at most %u.\n",
@@ -71,6 +71,9 @@ parse_option(struct train_options *o, int letter, const char *text)
     case 's':
         o->shape = text;
         return 0;
+    case 'S':
+        o->ssd_shape = text;
+        return 0;
     case 'i':
         o->io_method = text;
         return 0;
@@ -105,6 +108,7 @@ train_options_parse(struct train_options *o, int argc, char **argv)
         {"tiers", required_argument, NULL, 't'},
         {"policy", required_argument, NULL, 'p'},
         {"shape", required_argument, NULL, 's'},
+        {"ssd-shape", required_argument, NULL, 'S'},
         {"io-method", required_argument, NULL, 'i'},
         {"staging-batches", required_argument, NULL, 'g'},
         {"json", required_argument, NULL, 'j'},

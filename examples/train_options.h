@@ -12,6 +12,7 @@ struct train_options {
     const char *data;
     const char *tiers;
     const char *shape;
+    const char *ssd_shape;
     const char *io_method;
     const char *json;
     const char *checkpoints;

@@ -15,6 +15,9 @@ poor_fs=$4
 
 [ "$(id -u)" = 0 ] || { echo "needs root to mount"; exit 77; }
 losetup -f >/dev/null 2>&1 || { echo "there are no loop devices here"; exit 77; }
+for mkfs in mkfs.ext4 mkfs.xfs; do
+    command -v $mkfs >/dev/null || { echo "there is no $mkfs here"; exit 77; }
+done
 
 work=$(mktemp -d /var/tmp/stoker-faults-XXXXXX)
 clean_up() {

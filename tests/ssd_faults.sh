@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# An SSD whose reads or writes fail in mid-run is given up, and the bytes stay right.
+# SSDs that fail in mid-run, are full, may not be written or know no direct I/O: the run goes on,
+# and the bytes stay right.
 #
 #     ssd_faults.sh STOKER SLOWDISK VOLUME.SH
 #
@@ -15,6 +16,7 @@ losetup -f >/dev/null 2>&1 || exit 77
 root=$(mktemp -d /tmp/stoker-faults-XXXXXX)
 export VOLUMES="$root/volumes"
 down() {
+    umount "$root/ramfs" 2>/dev/null
     "$volume" down ssd >/dev/null 2>&1
     rm -rf "$root"
 }
@@ -71,3 +73,46 @@ for fault in "eio_read 1" "eio_write 1"; do
         [ "$(value "$root/again.json" crc32)" = "$crc" ] || fail "the next run: wrong bytes"
     done
 done
+
+# Every byte is right; the rest is said of the origin's part: all, none, or some.
+cached() { # ORIGIN TITLE ARGUMENT...
+    origin=$1 title=$2
+    shift 2
+    load "$root/run.json" --epochs 1 "$@" || fail "$title: the run failed"
+    [ "$(value "$root/run.json" crc32)" = "$once" ] || fail "$title: wrong bytes"
+    read_bytes=$(value "$root/run.json" origin_bytes)
+    case $origin in
+    all) [ "$read_bytes" = 12000000 ] ;;
+    none) [ "$read_bytes" = 0 ] ;;
+    *) [ "$read_bytes" -gt 0 ] && [ "$read_bytes" -lt 12000000 ] ;;
+    esac || fail "$title: $read_bytes bytes from the origin"
+}
+
+load "$root/once.json" --epochs 1 || fail "the run without an SSD failed"
+once=$(value "$root/once.json" crc32)
+tier="ssd:$ssd:20M"
+
+for method in uring sync; do
+    rm -rf "$ssd"/stoker-*
+    room=$(($(stat -f -c '%a * %S' "$ssd")))
+    fallocate -l $((room - 5000000)) "$ssd/others" || fail "the disk cannot be filled"
+    cached all "a full disk, $method" --tier "$tier" --io-method "$method"
+    cached some "a full disk's cache, $method" --tier "$tier" --io-method "$method"
+    rm "$ssd/others"
+    cached some "room again, $method" --tier "$tier" --io-method "$method"
+
+    mount -o remount,ro "$ssd" || fail "the disk cannot be made read-only"
+    cached none "a cache on a read-only disk, $method" --tier "$tier" --io-method "$method"
+    mount -o remount,rw "$ssd"
+    rm -rf "$ssd"/stoker-*
+    mount -o remount,ro "$ssd"
+    cached all "a read-only disk, $method" --tier "$tier" --io-method "$method"
+    mount -o remount,rw "$ssd"
+
+    mkdir -p "$root/ramfs"
+    mount -t ramfs ramfs "$root/ramfs" || fail "no ramfs"
+    cached all "no direct I/O, $method" --tier "ssd:$root/ramfs:20M" --io-method "$method"
+    cached none "no direct I/O, again, $method" --tier "ssd:$root/ramfs:20M" --io-method "$method"
+    umount "$root/ramfs"
+done
+exit 0

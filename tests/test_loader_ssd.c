@@ -131,6 +131,7 @@ struct job {
     uint32_t record_bytes; /* 0: a folder */
     uint32_t batch;
     uint32_t policy;
+    const char *ssd_shape;
     uint64_t steps; /* 0: all */
     void (*at_step)(uint64_t step);
 };
@@ -174,7 +175,8 @@ read_all(stk_loader *loader, const struct job *job, uint64_t n)
 static void
 run(const struct job *job, struct outcome *ret_outcome)
 {
-    stk_engine_opts engine_opts = {STK_ENGINE_OPTS_INIT, .tiers = job->tiers, .io_method = method};
+    stk_engine_opts engine_opts = {STK_ENGINE_OPTS_INIT, .tiers = job->tiers, .io_method = method,
+                                   .ssd_shape = job->ssd_shape};
     stk_dataset_opts dataset_opts = {
         STK_DATASET_OPTS_INIT, .format = job->record_bytes ? STK_FORMAT_RECORD : STK_FORMAT_FOLDER,
         .record_bytes = job->record_bytes};
@@ -330,6 +332,37 @@ test_ram_and_ssd_hold_all(void **state)
                         .batch = 4};
     run(&files, &outcome);
     assert_int_equal(outcome.run.origin_bytes, folder_bytes);
+}
+
+static double
+now_s(void)
+{
+    struct timespec now;
+
+    assert_int_equal(clock_gettime(CLOCK_MONOTONIC, &now), 0);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* An emulated SSD is never quicker than it should be, and the origin is not its concern. */
+static void
+test_emulated(void **state)
+{
+    struct job job = records_job(tiers(0, RECORDS_BYTES), 1);
+    struct outcome outcome;
+
+    (void)state;
+    empty_caches();
+    run(&job, NULL);
+    job.ssd_shape = "riops=20000";
+    double began_s = now_s();
+    run(&job, &outcome);
+    /* A queue may begin 2 ms early. */
+    assert_true(now_s() - began_s > RECORDS / 20000.0 - 0.003);
+    assert_int_equal(outcome.run.tier_samples[STK_TIER_SSD], RECORDS);
+    job.ssd_shape = "rlat=1";
+    stk_engine *engine;
+    stk_engine_opts opts = {STK_ENGINE_OPTS_INIT, .ssd_shape = job.ssd_shape, .shape = "rlat=1ms"};
+    assert_int_equal(stk_engine_open(&engine, &opts, NULL), -EINVAL);
 }
 
 /* Twice as much data as room: the bound. */
@@ -750,6 +783,7 @@ main(int argc, char **argv)
         cmocka_unit_test(test_next_job_starts_warm),
         cmocka_unit_test(test_policies_read_right),
         cmocka_unit_test(test_ram_and_ssd_hold_all),
+        cmocka_unit_test(test_emulated),
         cmocka_unit_test(test_half_fits),
         cmocka_unit_test(test_small_samples_first),
         cmocka_unit_test(test_two_directories),

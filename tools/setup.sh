@@ -32,6 +32,8 @@ have_meson() {
     esac
 }
 
+# All that is built under build/, the tests and examples as well: what is found is settled when
+# the build is set up, and is not looked for again when something else is made in it.
 want_build() {
     have gcc || need gcc libc6-dev
     have make || need make
@@ -41,12 +43,29 @@ want_build() {
     have pkg-config || need pkg-config
     library libisal || need libisal-dev
     library jansson || need libjansson-dev
+    library cmocka || need libcmocka-dev
+    library zlib || need zlib1g-dev
     library "liburing >= 2.3" || optional="$optional liburing-dev"
+    library "fuse3 >= 3.12" || optional="$optional libfuse3-dev"
+    system_python_has "$python_headers" || optional="$optional python3-dev"
+}
+
+# Whether Python can do something; another one than the system's is not ours to complete.
+python_headers='import os, sysconfig as s; os.stat(s.get_path("include") + "/Python.h")'
+system_python_has() {
+    case "$(command -v python3)" in
+    "" | /usr/bin/python3) python3 -c "$1" 2>/dev/null ;;
+    esac
 }
 
 want_test() {
     want_build
-    library cmocka || need libcmocka-dev
+    system_python_has 'import numpy' || optional="$optional python3-numpy"
+    # Tests on file systems of their own, which only root may mount.
+    if [ "$(id -u)" = 0 ]; then
+        have mkfs.ext4 || optional="$optional e2fsprogs"
+        have mkfs.xfs || optional="$optional xfsprogs"
+    fi
 }
 
 want_demo() {

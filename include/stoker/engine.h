@@ -29,6 +29,8 @@ typedef struct stk_dataset stk_dataset;
  * buffered       1: never use direct I/O. The default tries it and falls back per file system.
  * shape          emulates slow storage under the data sets, for demonstrations and tests:
  *                "rbps=40M riops=4000 rlat=500us", each part optional. NULL: none.
+ * ssd_shape      the same under the SSD tiers, all of them together; it has wbps, wlat and so
+ *                on, too. The engine's own probe does not see it.
  * cache_dir      where indexes go whose data set lies in a read-only place. NULL: such an index
  *                is kept in memory only.
  * workers        threads for decoding and copying, 1 .. 256; 0: the processors this process may
@@ -52,6 +54,7 @@ typedef struct stk_engine_opts {
     uint32_t io_threads;
     uint32_t max_open_files;
     uint32_t unarbitrated;
+    const char *ssd_shape;
 } stk_engine_opts;
 
 #define STK_ENGINE_OPTS_INIT .size = sizeof(stk_engine_opts)

@@ -8,6 +8,7 @@ static const struct stkpy_option options[] = {
     {"tiers", STKPY_TEXT, AT(tiers), NULL},
     {"io_method", STKPY_TEXT, AT(io_method), NULL},
     {"shape", STKPY_TEXT, AT(shape), NULL},
+    {"ssd_shape", STKPY_TEXT, AT(ssd_shape), NULL},
     {"cache_dir", STKPY_PATH, AT(cache_dir), NULL},
     {"buffered", STKPY_FLAG, AT(buffered), NULL},
     {"workers", STKPY_U32, AT(workers), NULL},

@@ -108,6 +108,7 @@ class Engine:
         *,
         io_method: str | None = None,
         shape: str | None = None,
+        ssd_shape: str | None = None,
         cache_dir: _Path | None = None,
         buffered: bool = False,
         workers: int | None = None,

@@ -169,6 +169,12 @@ check_memory(const struct sti_hierarchy *hierarchy, stk_error *err)
 }
 
 static int
+emulate(struct sti_shape **ret_shape, const char *text, stk_error *err)
+{
+    return text && text[0] != '\0' ? sti_shape_new(ret_shape, text, err) : 0;
+}
+
+static int
 open_loop(struct sti_engine *engine, const stk_engine_opts *opts, stk_error *err)
 {
     struct sti_aio_opts aio_opts = {.method = opts->io_method,
@@ -176,11 +182,13 @@ open_loop(struct sti_engine *engine, const stk_engine_opts *opts, stk_error *err
                                     .queue_depth = engine->queue_depth,
                                     .max_open_files = engine->max_open_files / 2};
 
-    if (opts->shape && opts->shape[0] != '\0') {
-        int rc = sti_shape_new(&aio_opts.shape, opts->shape, err);
+    int rc = emulate(&aio_opts.shape, opts->shape, err);
 
-        if (rc < 0)
-            return rc;
+    if (rc == 0)
+        rc = emulate(&aio_opts.ssd_shape, opts->ssd_shape, err);
+    if (rc < 0) {
+        sti_shape_free(aio_opts.shape);
+        return rc;
     }
     return sti_loop_open(&engine->loop, &aio_opts, err);
 }

@@ -105,6 +105,7 @@ static void
 init_failed(struct sti_loop *loop, const struct sti_aio_opts *opts)
 {
     sti_shape_free(opts->shape);
+    sti_shape_free(opts->ssd_shape);
     sti_mem_free(loop);
 }
 

@@ -118,6 +118,15 @@ make_ready(struct sti_aio *aio, struct sti_aio_op *op)
     sti_aio_queue_push(&aio->ready, op);
 }
 
+/* The emulated device that an operation goes to; NULL: none. */
+static struct sti_shape *
+shape_of(const struct sti_aio *aio, const struct sti_aio_op *op)
+{
+    if (op->is_ssd)
+        return aio->ssd_shape;
+    return op->is_shaped ? aio->shape : NULL;
+}
+
 /* The operation and its work are over: count it, and hold it back if the device is
  * emulated. */
 static void
@@ -129,11 +138,12 @@ settle(struct sti_aio *aio, struct sti_aio_op *op)
     }
     if (op->result < 0)
         sti_aio_count(&aio->stats.errors, 1);
-    if (aio->shape && op->is_shaped) {
+    struct sti_shape *shape = shape_of(aio, op);
+    if (shape) {
         uint64_t n_bytes = op->result > 0 ? (uint64_t)op->result : 0;
         bool is_write = op->kind == STI_AIO_WRITE;
 
-        op->due_ns = sti_shape_charge(aio->shape, is_write, n_bytes, op->due_ns);
+        op->due_ns = sti_shape_charge(shape, is_write, n_bytes, op->due_ns);
         if (op->due_ns > sti_clock_ns()) {
             delayed_push(aio, op);
             return;
@@ -281,7 +291,7 @@ start_from_line(struct sti_aio *aio)
         struct sti_aio_op *op = sti_aio_queue_pop(&aio->line);
         aio->n_under_way++;
         aio->n_files += is_file ? 1 : 0;
-        op->due_ns = aio->shape && op->is_shaped ? sti_clock_ns() : 0;
+        op->due_ns = shape_of(aio, op) ? sti_clock_ns() : 0;
         aio->method->start(aio, op);
     }
 }
@@ -504,6 +514,7 @@ sti_aio_open(struct sti_aio **ret_aio, const struct sti_aio_opts *opts, stk_erro
         goto err_event;
     aio->stats = (struct sti_aio_stats){.reads = 0}; /* not the method's own trials */
     aio->shape = opts->shape;
+    aio->ssd_shape = opts->ssd_shape;
     *ret_aio = aio;
     return 0;
 
@@ -532,6 +543,7 @@ sti_aio_close(struct sti_aio *aio)
     aio->method->close(aio);
     (void)close(aio->event_fd); /* an event descriptor has nothing to lose */
     sti_shape_free(aio->shape);
+    sti_shape_free(aio->ssd_shape);
     sti_mutex_fini(&aio->lock);
     sti_mem_free(aio->delayed);
     sti_mem_free(aio);

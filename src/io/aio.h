@@ -77,6 +77,7 @@ struct sti_aio_op {
     void *context;   /* the submitter's */
     enum sti_lane work_lane;
     bool is_shaped; /* charge the emulated device for it */
+    bool is_ssd;    /* charge the emulated SSD instead */
 
     /* The aio's own, until done. */
     struct sti_aio_op *next;
@@ -95,6 +96,7 @@ struct sti_aio_op {
  * queue_depth     operations given to the kernel or the pool at a time; more wait in line.
  * max_open_files  READ_FILE operations under way at a time.
  * shape           NULL, or emulated storage for operations with is_shaped (taken).
+ * ssd_shape       the same for operations with is_ssd.
  * fault           NULL, or a test's file system (borrowed; one aio at a time).
  */
 struct sti_aio_opts {
@@ -103,6 +105,7 @@ struct sti_aio_opts {
     uint32_t queue_depth;
     uint32_t max_open_files;
     struct sti_shape *shape;
+    struct sti_shape *ssd_shape;
     struct sti_fault *fault;
 };
 

@@ -59,6 +59,7 @@ struct sti_aio {
     void *method_state;
     struct sti_pool *pool;
     struct sti_shape *shape;
+    struct sti_shape *ssd_shape;
     uint32_t queue_depth;
     uint32_t max_open_files;
     uint32_t io_lane_threads;

@@ -61,6 +61,8 @@ sti_free_bytes(int dir_fd, uint64_t *ret_bytes)
 
     if (fstatvfs(dir_fd, &found) < 0)
         return -errno;
+    if (found.f_blocks == 0)
+        return -EOPNOTSUPP;
     *ret_bytes = (uint64_t)found.f_bavail * found.f_frsize;
     return 0;
 }

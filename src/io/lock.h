@@ -14,8 +14,8 @@
 int
 sti_lock_take(int dir_fd, const char *path, int *ret_fd);
 
-/* Bytes that an unprivileged program can still write to the file system of a
- * directory. */
+/* Bytes that an unprivileged program can still write to the file system of a directory.
+ * Errors: -EOPNOTSUPP it has no blocks that could be counted (ramfs). */
 int
 sti_free_bytes(int dir_fd, uint64_t *ret_bytes);
 

@@ -505,7 +505,8 @@ look_at_reads(struct walk *walk)
 {
     const struct sti_fetcher_opts *fetcher = &walk->resolved.fetcher;
     uint64_t uniform_bytes = sti_dataset_uniform_bytes(walk->dataset);
-    uint64_t batch_bytes = walk->sizes.average_bytes * fetcher->batch_size;
+    double batch_bytes = (double)sti_dataset_bytes(walk->dataset) * (double)fetcher->batch_size /
+                         (double)sti_dataset_count(walk->dataset);
     uint64_t staged_bytes =
         fetcher->item_bytes > 0 ? fetcher->staging_bytes : walk->sizes.held_bytes;
 
@@ -516,7 +517,9 @@ look_at_reads(struct walk *walk)
         walk->sizes.store_bytes >= sti_dataset_bytes(walk->dataset))
         walk->group = (uint32_t)(GROUP_BYTES / uniform_bytes);
     walk->depth = walk->opts->queue_depth ? walk->opts->queue_depth : 64;
-    walk->n_ahead = smaller(staged_bytes / batch_bytes, fetcher->n_records);
+    /* Nothing may be missing from a batch that just fits; a set of empty samples always does. */
+    double n_ahead = batch_bytes > 0 ? (double)staged_bytes / batch_bytes + 1e-6 : 1e9;
+    walk->n_ahead = n_ahead < (double)fetcher->n_records ? (uint64_t)n_ahead : fetcher->n_records;
     walk->n_ahead = walk->n_ahead < 1 ? 1 : walk->n_ahead;
 }
 

@@ -133,6 +133,7 @@ note(struct sti_segment *segment)
     segment->state = STI_SEGMENT_NOTING;
     memset(&segment->op, 0, sizeof(segment->op));
     segment->op.kind = STI_AIO_WRITE;
+    segment->op.is_ssd = true;
     segment->op.fd = dir->catalog_fd;
     segment->op.bytes = segment->entries;
     segment->op.n_bytes = n * STI_SSD_ENTRY_BYTES;
@@ -174,6 +175,7 @@ write_rest(struct sti_segment *segment)
     segment->state = STI_SEGMENT_WRITING;
     memset(&segment->op, 0, sizeof(segment->op));
     segment->op.kind = STI_AIO_WRITE;
+    segment->op.is_ssd = true;
     segment->op.fd = ssd->parts[segment->dir].dir.data_fd;
     segment->op.bytes = segment->bytes + segment->done_bytes;
     segment->op.n_bytes = (uint32_t)(n_bytes - segment->done_bytes);

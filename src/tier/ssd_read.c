@@ -54,6 +54,7 @@ sti_ssd_prepare(const struct sti_ssd *ssd, const struct sti_ssd_place *place, ui
     op->fd = dir->data_fd;
     op->bytes = bytes;
     op->offset = place->offset - skew;
+    op->is_ssd = true;
     op->n_bytes = (uint32_t)((end + block_bytes - 1) / block_bytes * block_bytes - op->offset);
     return skew + STI_SSD_HEADER_BYTES;
 }

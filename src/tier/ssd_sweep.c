@@ -59,7 +59,7 @@ look(int root_fd, const char *name, const char *file, struct statx *ret_found)
                             .statx = ret_found,
                             .statx_mask = STATX_BASIC_STATS};
 
-    (void)snprintf(path, sizeof(path), "%s/%s", name, file); /* 32 fit */
+    (void)snprintf(path, sizeof(path), "%.23s/%s", name, file); /* 32 fit */
     sti_aio_op_execute(&op);
     return op.result;
 }
@@ -125,7 +125,7 @@ unlink_in(int root_fd, const char *name, const char *file)
     struct sti_aio_op op = {.kind = STI_AIO_UNLINK, .dir_fd = root_fd, .path = path};
 
     if (file) {
-        (void)snprintf(path, sizeof(path), "%s/%s", name, file); /* 32 fit */
+        (void)snprintf(path, sizeof(path), "%.23s/%s", name, file); /* 32 fit */
     } else {
         memcpy(path, name, 24);
         op.unlink_flags = AT_REMOVEDIR;
@@ -152,7 +152,7 @@ remove_cache(int root_fd, const char *name)
     char path[STI_SSD_NAME_SIZE + 16];
     int lock_fd;
 
-    (void)snprintf(path, sizeof(path), "%s/lock", name); /* 28 fit */
+    (void)snprintf(path, sizeof(path), "%.23s/lock", name); /* 28 fit */
     if (sti_lock_take(root_fd, path, &lock_fd) < 0)
         return false;
     bool is_removable = is_ours(lock_fd);
