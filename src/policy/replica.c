@@ -129,11 +129,12 @@ drop(struct sti_replicas *replicas, uint32_t sample, uint32_t holder)
     held->on_ssd[word] &= ~bit;
 }
 
-void
+bool
 sti_replicas_fill(struct sti_replicas *replicas, const struct sti_assignment *first, uint64_t epoch,
                   const uint32_t *ids, uint64_t n)
 {
     uint64_t slot = epoch % replicas->n_ahead;
+    bool is_any_held = false;
 
     for (uint64_t at = 0; at < n; at++) {
         uint32_t holder = replicas->readers[(uint64_t)ids[at] * replicas->n_ahead + slot];
@@ -142,9 +143,11 @@ sti_replicas_fill(struct sti_replicas *replicas, const struct sti_assignment *fi
             sti_replicas_has(replicas, ids[at], holder) ||
             !sti_assignment_hold(&replicas->held, ids[at], holder, bytes_of(replicas, ids[at])))
             continue;
+        is_any_held = true;
         if (!push(list_of(replicas, holder, epoch), ids[at]))
             drop(replicas, ids[at], holder);
     }
+    return is_any_held;
 }
 
 /* Of the copies for an epoch that was not known, those that the newly known one reads. */

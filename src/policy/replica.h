@@ -57,9 +57,10 @@ sti_replicas_order(struct sti_replicas *replicas, uint64_t epoch, const uint32_t
 /*
  * Fills free room with what is read in an epoch that is ordered, as far as its reader has
  * no first copy and no other copy: before the run, epoch by epoch, so that the soonest
- * use comes first. first: the first copies. Other arguments as above.
+ * use comes first. first: the first copies. Other arguments as above. Returns false when
+ * there was no room for any more.
  */
-void
+bool
 sti_replicas_fill(struct sti_replicas *replicas, const struct sti_assignment *first, uint64_t epoch,
                   const uint32_t *ids, uint64_t n);
 

@@ -53,10 +53,23 @@ serve_origin(struct sti_machine *machine, uint32_t rank, double n_bytes)
                  n_bytes, mb_s);
 }
 
+/* When a sample that comes at a time is decoded: by the thread that fetched it, or by the
+ * first of the rank's decoding threads that is free. */
 static double
-decode_s(const struct sti_machine *machine, const struct sti_fetch *fetch, double n_bytes)
+decoded_s(const struct sti_machine *machine, const struct sti_fetch *fetch, double come_s,
+          double n_bytes)
 {
-    return fetch->is_fill ? 0 : transfer_s(n_bytes, machine->ranks[fetch->rank].node->decode_mb_s);
+    struct sti_sim_rank *rank = &machine->ranks[fetch->rank];
+    double *first = &rank->decoder_free_s[0];
+
+    if (fetch->is_fill)
+        return come_s;
+    if (machine->scenario->decode_threads == 0)
+        return come_s + transfer_s(n_bytes, rank->node->decode_mb_s);
+    for (uint64_t at = 1; at < machine->scenario->decode_threads; at++)
+        if (rank->decoder_free_s[at] < *first)
+            first = &rank->decoder_free_s[at];
+    return serve(first, come_s, n_bytes, rank->node->decode_mb_s);
 }
 
 /* The first leg: at the place that has the sample. Returns when it is over; what is on
@@ -78,7 +91,7 @@ begin_read(struct sti_machine *machine, struct sti_fetch *fetch)
         fetch->stage = STI_STAGE_MOVE;
         done_s =
             serve_tier(machine, node, fetch->source == STI_SOURCE_SSD, machine->now_s, n_bytes);
-        return done_s + decode_s(machine, fetch, n_bytes);
+        return decoded_s(machine, fetch, done_s, n_bytes);
     case STI_SOURCE_PEER_RAM:
     case STI_SOURCE_PEER_SSD:
         return serve_tier(machine, peer, fetch->source == STI_SOURCE_PEER_SSD, request_s, n_bytes);
@@ -112,7 +125,7 @@ begin_move(struct sti_machine *machine, struct sti_fetch *fetch)
         done_s = serve(&node->in_free_s, come_s, n_bytes, fmin(node->net_mb_s, peer->net_mb_s));
         peer->out_free_s = done_s;
     }
-    return done_s + decode_s(machine, fetch, n_bytes);
+    return decoded_s(machine, fetch, done_s, n_bytes);
 }
 
 static struct sti_fetch *
@@ -264,8 +277,8 @@ arrive(struct sti_machine *machine, const struct sti_fetch *fetch)
     machine->n_ready++;
 }
 
-/* The next piece of a checkpoint goes into the SSD's queue; reads that come go in
- * between. */
+/* The next piece of a checkpoint goes into the SSD's or the origin's queue; reads that
+ * come go in between. */
 static bool
 save_piece(struct sti_machine *machine, const struct sti_fetch *fetch)
 {
@@ -275,6 +288,12 @@ save_piece(struct sti_machine *machine, const struct sti_fetch *fetch)
     if (n_bytes <= 0)
         return false;
     rank->save_bytes -= n_bytes;
+    if (machine->scenario->checkpoint.to_origin) {
+        double mb_s = sti_curve_at(&machine->scenario->origin, (double)machine->n_saving);
+
+        schedule(machine, fetch, serve(&machine->origin_free_s, machine->now_s, n_bytes, mb_s));
+        return true;
+    }
     schedule(machine, fetch,
              serve(&rank->node->ssd_free_s, machine->now_s, n_bytes, rank->node->ssd_write_mb_s));
     return true;

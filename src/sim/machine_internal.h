@@ -7,6 +7,8 @@
 #include "sim/events.h"
 #include "sim/machine.h"
 
+#define STI_SIM_DECODERS_MAX 256
+
 /* Where a sample is on its way. */
 enum sti_stage {
     STI_STAGE_READ, /* at the place that has it */
@@ -55,6 +57,7 @@ struct sti_sim_rank {
     uint32_t *fill; /* samples that are to be filled, in order of first use */
     uint64_t n_fill;
     uint64_t next_fill;
+    double decoder_free_s[STI_SIM_DECODERS_MAX]; /* when each decoding thread is */
     double save_bytes; /* of the checkpoint that is being written: not written yet */
 };
 

@@ -14,7 +14,7 @@
 
 /* A table of counts, one of readers, and what pools of single ranks hold, at most. */
 #define COUNTS_BYTES_MAX (UINT64_C(1) << 30)
-#define READERS_BYTES_MAX (UINT64_C(256) << 20)
+#define READERS_BYTES_MAX (UINT64_C(32) << 20)
 #define POOLS_BYTES_MAX (UINT64_C(8) << 30)
 #define POOL_BYTES_PER_SAMPLE 11
 #define PREFETCH_AHEAD 24
@@ -163,6 +163,7 @@ init_replicas(struct sti_sim_plan *plan)
         .ssd_bytes = plan->assignment.ssd_bytes,
     };
     uint64_t most_bytes = 0;
+    bool is_full = false;
 
     for (uint32_t holder = 0; holder < plan->n_holders; holder++) {
         most_bytes = input.ram_bytes[holder] > most_bytes ? input.ram_bytes[holder] : most_bytes;
@@ -185,8 +186,9 @@ init_replicas(struct sti_sim_plan *plan)
                            (uint32_t)scenario->ranks);
         /* Without a clock room counts as filled, as the published policy's does; with one
          * a copy comes by a use. */
-        if (!scenario->timing)
-            sti_replicas_fill(&plan->replicas, &plan->assignment, epoch, ids, plan->n_elements);
+        if (!scenario->timing && !is_full)
+            is_full = !sti_replicas_fill(&plan->replicas, &plan->assignment, epoch, ids,
+                                         plan->n_elements);
     }
     return rc;
 }

@@ -60,6 +60,7 @@ struct sti_sim_checkpoint_spec {
     uint64_t nodes;         /* that take part */
     double efficiency;      /* of many devices and nodes against their sum */
     uint64_t every_steps;   /* between saves */
+    uint64_t to_origin;     /* 1: beside a loader, saves go where its data comes from */
     double step_seconds;    /* of one step, optimizer included */
     double overlap_seconds; /* of it, in which weights do not change */
     double mtbf_hours;      /* between failures of the job; 0: none */
@@ -84,7 +85,8 @@ struct sti_scenario {
     uint64_t keyed;                  /* order: 0 torch, 1 keyed */
     uint64_t ties;                   /* enum sti_assign_ties */
     struct sti_by_node compute_mb_s; /* of one rank */
-    struct sti_by_node decode_mb_s;  /* of one fetching thread */
+    struct sti_by_node decode_mb_s;  /* of one thread */
+    uint64_t decode_threads;         /* of a rank; 0: each fetching thread decodes */
     struct sti_by_node net_mb_s;     /* into one node, and out of it */
     double net_latency_ms;
     struct sti_by_node origin_link_mb_s; /* from the origin into one node */
