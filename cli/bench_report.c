@@ -12,6 +12,7 @@
 
 #include "args.h"
 #include "explain_report.h"
+#include "json_text.h"
 
 static double
 per_second(uint64_t amount, double seconds)
@@ -128,11 +129,12 @@ run_json(const struct bench_load_request *request, const struct bench_load_resul
     json_t *run;
 
     (void)snprintf(fingerprint, sizeof(fingerprint), "%016" PRIx64, result->dataset.fingerprint);
-    run = json_pack("{s:s, s:s, s:I, s:I, s:f, s:b, s:s, s:b}", "dataset", request->data.paths[0],
-                    "fingerprint", fingerprint, "dataset_samples", count(result->dataset.samples),
-                    "dataset_bytes", count(result->dataset.bytes), "index_seconds",
-                    result->index_seconds, "index_built", (int)result->dataset.index_built,
-                    "io_method", result->io_method, "interrupted", (int)result->interrupted);
+    run = json_pack("{s:o, s:s, s:I, s:I, s:f, s:b, s:s, s:b}", "dataset",
+                    cli_json_text(request->data.paths[0]), "fingerprint", fingerprint,
+                    "dataset_samples", count(result->dataset.samples), "dataset_bytes",
+                    count(result->dataset.bytes), "index_seconds", result->index_seconds,
+                    "index_built", (int)result->dataset.index_built, "io_method", result->io_method,
+                    "interrupted", (int)result->interrupted);
     if (run && request->crc && json_object_set_new(run, "crc32", json_integer(result->crc))) {
         json_decref(run);
         run = NULL;
@@ -158,8 +160,7 @@ bench_report_json(const char *command, const struct bench_load_request *request,
     json_decref(run);
     json_decref(object);
     if (bad)
-        return cli_error(command, "the result cannot be written as JSON: no memory, or a path that "
-                                  "is not UTF-8");
+        return cli_error(command, "the result cannot be written as JSON");
     (void)putchar('\n'); /* checked at the end */
     return cli_finish(command);
 }

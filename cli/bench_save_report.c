@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "bench_save.h"
+#include "json_text.h"
 
 static double
 rate(uint64_t bytes, double seconds)
@@ -19,7 +20,7 @@ roots_json(const struct bench_save_request *request)
     json_t *roots = json_array();
 
     for (size_t at = 0; roots && at < request->roots.count; at++)
-        if (json_array_append_new(roots, json_string(request->roots.items[at])) < 0) {
+        if (json_array_append_new(roots, cli_json_text(request->roots.items[at])) < 0) {
             json_decref(roots);
             return NULL;
         }

@@ -9,6 +9,7 @@
 
 #include "args.h"
 #include "cmd.h"
+#include "json_text.h"
 
 const char cmd_probe_help[] =
     "Usage: stoker probe PATH [OPTION...]\n"
@@ -27,7 +28,7 @@ static int
 print_json(const char *path, const stk_probe_point *points, int n)
 {
     json_t *list = json_array();
-    json_t *object = json_pack("{s:s, s:o}", "path", path, "points", list);
+    json_t *object = json_pack("{s:o, s:o}", "path", cli_json_text(path), "points", list);
     int bad = !object;
 
     for (int k = 0; !bad && k < n; k++)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "args.h"
+#include "json_text.h"
 
 static const char *const tier_names[] = {"ram", "ssd", "peer", "origin", "compute"};
 
@@ -129,13 +130,12 @@ explain_report_json(const char *command, const struct bench_load_request *reques
     json_t *object = explained_json(&result->explained);
     int bad = !object;
 
-    bad = bad || json_object_set_new(object, "dataset", json_string(request->data.paths[0]));
+    bad = bad || json_object_set_new(object, "dataset", cli_json_text(request->data.paths[0]));
     bad = bad || json_object_set_new(object, "costs", costs_json(&result->costs));
     bad = bad || json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     json_decref(object);
     if (bad)
-        return cli_error(command, "the result cannot be written as JSON: no memory, or a path "
-                                  "that is not UTF-8");
+        return cli_error(command, "the result cannot be written as JSON");
     (void)putchar('\n'); /* checked at the end */
     return cli_finish(command);
 }

@@ -176,6 +176,10 @@ def check_messages(fail, stoker, data):
         done = run(stoker, words)
         fail.check(done.returncode == status, f"bench {line}: exit {done.returncode}")
         fail.check(message in done.stderr and done.stdout == "", f"bench {line}: {done.stderr!r}")
+    odd = os.fsencode(data[0]) + b"\xff"
+    os.symlink(os.fsencode(data[0]), odd)
+    result = load(stoker, odd, "--format", "folder")
+    fail.check(result["dataset"] == os.fsdecode(data[0]) + "\ufffd", "a path that is not UTF-8")
     done = run(stoker, ["load", data[0], "--format", "folder", "--epochs", "2"])
     fail.check("epoch 1:" in done.stderr and "CPU s" in done.stdout, "plain lines")
 

@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -320,6 +321,82 @@ test_submitting_allocates_nothing(void **state)
     sti_pool_close(pool);
 }
 
+/* Who waits for a job of the last lane has it done before those that came earlier. */
+static void
+test_hurried(void **state)
+{
+    struct noted jobs[4];
+    struct sti_pool *pool;
+    struct gate gate;
+
+    (void)state;
+    assert_int_equal(sti_pool_open(&pool, 1, 0), 0);
+    gate_hold(&gate, pool, STI_LANE_URGENT);
+    atomic_store(&n_noted, 0);
+    for (int at = 0; at < 4; at++) {
+        jobs[at] = (struct noted){.job = {.fn = noted_run}};
+        sti_pool_submit(pool, at == 0 ? STI_LANE_NORMAL : STI_LANE_BACKGROUND, &jobs[at].job, 1);
+    }
+    sti_pool_hurry(pool, &jobs[3].job);
+    sti_pool_hurry(pool, &gate.job); /* it runs: nothing to do */
+    assert_int_equal(sem_post(&gate.go), 0);
+    sti_pool_close(pool);
+    assert_int_equal(jobs[3].at, 0);
+    assert_int_equal(jobs[0].at, 1);
+    assert_int_equal(jobs[1].at, 2);
+    assert_int_equal(jobs[2].at, 3);
+}
+
+/* A job that queues itself again until it is told not to. */
+struct repeated {
+    struct sti_job job;
+    struct sti_pool *pool;
+    atomic_bool is_ending;
+    atomic_uint n_runs;
+};
+
+static void
+repeated_run(struct sti_job *job)
+{
+    struct repeated *self = (struct repeated *)job;
+
+    atomic_fetch_add(&self->n_runs, 1);
+    if (!atomic_load(&self->is_ending))
+        sti_pool_submit(self->pool, STI_LANE_BACKGROUND, job, 1);
+}
+
+/* A withdrawn job does not run, one that has begun has ended, one that repeats itself has
+ * stopped, and one that nobody submitted is no trouble. */
+static void
+test_withdrawn(void **state)
+{
+    struct noted queued = {.job = {.fn = noted_run}}, never = {.job = {.fn = noted_run}};
+    struct repeated *repeated = calloc(1, sizeof(*repeated));
+    struct sti_pool *pool;
+    struct gate gate;
+
+    (void)state;
+    assert_non_null(repeated);
+    assert_int_equal(sti_pool_open(&pool, 1, 0), 0);
+    gate_hold(&gate, pool, STI_LANE_URGENT);
+    atomic_store(&n_noted, 0);
+    sti_pool_submit(pool, STI_LANE_BACKGROUND, &queued.job, 1);
+    sti_pool_withdraw(pool, &queued.job);
+    sti_pool_withdraw(pool, &never.job);
+    assert_int_equal(sem_post(&gate.go), 0);
+    sti_pool_withdraw(pool, &gate.job); /* it is the test's memory again */
+    memset(&gate, 0, sizeof(gate));
+    *repeated = (struct repeated){.job = {.fn = repeated_run}, .pool = pool};
+    sti_pool_submit(pool, STI_LANE_BACKGROUND, &repeated->job, 1);
+    while (atomic_load(&repeated->n_runs) < 100)
+        ;
+    atomic_store(&repeated->is_ending, true);
+    sti_pool_withdraw(pool, &repeated->job);
+    free(repeated); /* what used it would be AddressSanitizer's to find */
+    sti_pool_close(pool);
+    assert_int_equal(atomic_load(&n_noted), 0);
+}
+
 int
 main(void)
 {
@@ -332,6 +409,8 @@ main(void)
         cmocka_unit_test(test_a_job_may_free_itself),
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_submitting_allocates_nothing),
+        cmocka_unit_test(test_hurried),
+        cmocka_unit_test(test_withdrawn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+#include "api/handles.h"
+#include "loader/resolve.h"
 #include "loader_util.h"
 
 #define N 40
@@ -403,6 +405,33 @@ few_descriptors_are_enough(void **state)
     set_remove(&many);
 }
 
+/* Slots are memory: no more of them than an epoch, or the run, can use. */
+static void
+slots_are_as_many_as_are_needed(void **state)
+{
+    struct set one;
+
+    (void)state;
+    set_make(&one, SET_ROWS, 1);
+    stk_engine *engine = engine_open("sync", NULL);
+    stk_dataset *dataset = dataset_open(engine, &one);
+    stk_loader_opts opts = {STK_LOADER_OPTS_INIT, .batch_size = 1};
+    const struct sti_plan_opts asked = {.opts = &opts, .dataset = dataset->dataset};
+    struct sti_resolved resolved;
+
+    for (uint64_t epochs = 0; epochs <= 5; epochs += 5) {
+        opts.epochs = epochs;
+        assert_int_equal(sti_loader_resolve(&resolved, &asked, NULL), 0);
+        assert_int_equal(resolved.fetcher.item_bytes, one.bytes);
+        assert_true(resolved.fetcher.n_records * one.bytes <= UINT64_C(8) << 20);
+        assert_true(resolved.fetcher.n_records >= 2);
+    }
+    assert_true(resolved.fetcher.n_records <= 10); /* 5 batches in all */
+    stk_dataset_close(dataset);
+    stk_engine_close(engine);
+    set_remove(&one);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -416,6 +445,7 @@ main(int argc, char **argv)
         cmocka_unit_test(what_does_not_fit_is_infeasible),
         cmocka_unit_test(data_sets_that_are_none_are_refused),
         cmocka_unit_test(few_descriptors_are_enough),
+        cmocka_unit_test(slots_are_as_many_as_are_needed),
     };
 
     if (argc == 4 && strcmp(argv[1], "child") == 0)

@@ -332,7 +332,7 @@ test_ram_and_ssd_hold_all(void **state)
     assert_int_equal(outcome.run.origin_bytes, folder_bytes);
 }
 
-/* Twice as much data as room: the bound, but for what was staged beside it. */
+/* Twice as much data as room: the bound. */
 static void
 test_half_fits(void **state)
 {
@@ -343,9 +343,7 @@ test_half_fits(void **state)
     empty_caches();
     run(&job, &outcome);
     uint64_t over_bytes = outcome.run.origin_bytes - outcome.run.bound_bytes;
-    /* In each epoch at most the SSD's part of what was staged, and a sample for each
-     * tier. */
-    uint64_t allowed_bytes = 3 * (job.staging_bytes / 2 + 2 * (uint64_t)RECORD_BYTES);
+    uint64_t allowed_bytes = 2 * (uint64_t)RECORD_BYTES; /* a sample for each tier */
     if (over_bytes > allowed_bytes)
         fail_msg("%llu bytes over the bound, %llu allowed", (unsigned long long)over_bytes,
                  (unsigned long long)allowed_bytes);
@@ -372,7 +370,7 @@ test_small_samples_first(void **state)
     double blind_s = (1 - held) * all_s; /* as many bytes and samples as have room */
     double took_s = (double)outcome.last.tier_samples[STK_TIER_ORIGIN] * latency_s +
                     (double)outcome.last.origin_bytes / bytes_per_s;
-    if (took_s > blind_s)
+    if (took_s * 1.3 > blind_s)
         fail_msg("%.4f s of the origin, %.4f s without regard to size: %llu samples of %llu bytes, "
                  "bound %llu; in memory %llu, on the SSD %llu, %llu bytes there",
                  took_s, blind_s, (unsigned long long)outcome.last.tier_samples[STK_TIER_ORIGIN],
@@ -381,6 +379,11 @@ test_small_samples_first(void **state)
                  (unsigned long long)outcome.last.tier_samples[STK_TIER_RAM],
                  (unsigned long long)outcome.last.tier_samples[STK_TIER_SSD],
                  (unsigned long long)outcome.run.ssd_bytes);
+    /* And the bound is met within the largest sample for each tier, in all epochs. */
+    uint64_t over_bytes = outcome.run.origin_bytes - outcome.run.bound_bytes;
+    assert_true(outcome.run.origin_bytes >= outcome.run.bound_bytes);
+    if (over_bytes > UINT64_C(2) << 20)
+        fail_msg("%llu bytes over the bound", (unsigned long long)over_bytes);
 }
 
 static void
@@ -403,12 +406,13 @@ test_two_directories(void **state)
     assert_true(one.st_size > 0 && two.st_size > 0);
     run(&job, &outcome);
     assert_int_equal(outcome.run.origin_bytes, 0);
-    /* One of them is gone: what it had comes from the origin, and goes to the other. */
+    /* One of them is gone: what it had comes from the origin, once, and goes to the
+     * other. */
     (void)nftw(other, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     run(&job, &outcome);
     assert_int_equal(outcome.warning.code, -ENOENT);
     assert_int_equal(outcome.run.ssd_dropped, 1);
-    if (outcome.run.origin_bytes == 0 || outcome.run.origin_bytes >= 2 * RECORDS_BYTES)
+    if (outcome.run.origin_bytes == 0 || outcome.run.origin_bytes >= RECORDS_BYTES)
         fail_msg("%llu of %llu bytes from the origin, files of %lld and %lld bytes",
                  (unsigned long long)outcome.run.origin_bytes, (unsigned long long)RECORDS_BYTES,
                  (long long)one.st_size, (long long)two.st_size);

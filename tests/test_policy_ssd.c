@@ -11,6 +11,7 @@
 
 #include "policy/cost_curve.h"
 #include "policy/density.h"
+#include "policy/fit.h"
 #include "policy/lookahead.h"
 #include "policy/shares.h"
 
@@ -196,6 +197,48 @@ test_lookahead(void **state)
     l.data_bytes = 1000;
     l.ssd_bytes = 0;
     assert_int_equal(sti_lookahead_bytes(&l, 0, 1000), 100);
+    l.ssd_bytes = 200;
+    l.transit_bytes = 16; /* 12 of them are counted on: enough for 60 staged */
+    assert_int_equal(sti_lookahead_bytes(&l, 0, 1000), 60);
+    assert_int_equal(sti_lookahead_bytes(&l, 60, 940), 60);
+    assert_int_equal(sti_lookahead_bytes(&l, 80, 920), 76);
+    assert_int_equal(sti_lookahead_bytes(&l, 995, 5), 80);
+    assert_int_equal(sti_lookahead_bytes(&l, 1000, 0), 60);
+}
+
+/* One of them, the others, and what is left is never more than by the best one alone. */
+static void
+test_fit(void **state)
+{
+    const uint64_t sizes[] = {50, 9, 33, 4, 0, 60};
+    uint64_t seed = 77;
+
+    (void)state;
+    assert_int_equal(sti_fit_choose(sizes, 6, 50), 0);
+    assert_int_equal(sti_fit_choose(sizes, 6, 59), 0); /* 50 and 9, not 60 */
+    assert_int_equal(sti_fit_choose(sizes, 6, 1), 3);
+    assert_int_equal(sti_fit_choose(sizes + 4, 1, 7), 0);
+    for (int round = 0; round < 2000; round++) {
+        uint64_t left[STI_FIT_MOST], sum = 0, alone = UINT64_MAX;
+        uint32_t n = 1 + (uint32_t)(next_random(&seed) % 20);
+        uint64_t need = 1 + next_random(&seed) % 300, freed = 0;
+
+        for (uint32_t at = 0; at < n; at++) {
+            left[at] = next_random(&seed) % 200;
+            sum += left[at];
+            if (left[at] >= need && left[at] < alone)
+                alone = left[at];
+        }
+        for (uint32_t gone = 0; gone < n && freed < need; gone++) {
+            uint32_t at = sti_fit_choose(left, n, need - freed);
+
+            assert_true(at < n);
+            freed += left[at];
+            left[at] = 0;
+        }
+        assert_true(freed >= need || freed == sum);
+        assert_true(freed <= alone);
+    }
 }
 
 static void
@@ -260,6 +303,7 @@ main(void)
         cmocka_unit_test(test_shares_add_up),
         cmocka_unit_test(test_next_share),
         cmocka_unit_test(test_lookahead),
+        cmocka_unit_test(test_fit),
         cmocka_unit_test(test_curve),
         cmocka_unit_test(test_learner),
     };

@@ -184,6 +184,46 @@ the_least_recently_used_goes_first(void **state)
     sti_evictor_free(evictor);
 }
 
+/* Looking shows what taking would take, and takes nothing. */
+static void
+looking_shows_who_is_next(void **state)
+{
+    uint64_t seed = 11, values[8], value;
+    struct sti_evictor *evictor;
+
+    (void)state;
+    assert_int_equal(sti_evictor_new(&evictor, STK_POLICY_NEXT_USE, SAMPLES, SPAN, false), 0);
+    for (int round = 0; round < 500; round++) {
+        uint64_t newest = SPAN * 3 + draw(&seed) % SPAN, n = 1 + draw(&seed) % 12;
+        uint32_t n_seen = 0;
+        uint64_t n_alike = 0;
+
+        for (uint64_t at = 0; at < n; at++) /* some twice: then they are there but once */
+            sti_evictor_add_position(evictor, newest - draw(&seed) % (SPAN / 2), STI_CLASS_WORTHY);
+        assert_int_equal(sti_evictor_look(evictor, newest, values, 8, &n_seen, &n_alike),
+                         STI_VICTIM_POSITION);
+        assert_int_equal(n_seen, n_alike < 8 ? n_alike : 8);
+        assert_true(n_alike >= 1 && n_alike <= n);
+        for (uint32_t at = 0; at < n_seen; at++) {
+            assert_int_equal(sti_evictor_take(evictor, newest, &value), STI_VICTIM_POSITION);
+            assert_int_equal(value, values[at]);
+        }
+        sti_evictor_clear_positions(evictor);
+        assert_int_equal(sti_evictor_look(evictor, newest, values, 8, &n_seen, &n_alike),
+                         STI_VICTIM_NONE);
+    }
+    for (uint64_t sample = 1; sample < 9; sample++)
+        sti_evictor_add_unknown(evictor, sample, STI_CLASS_WORTHY);
+    uint32_t n_seen = 0;
+    uint64_t n_alike = 0;
+    assert_int_equal(sti_evictor_look(evictor, 7, values, 4, &n_seen, &n_alike), STI_VICTIM_SAMPLE);
+    assert_int_equal(n_alike, 8);
+    assert_int_equal(n_seen, 4);
+    for (uint32_t at = 0; at < 4; at++)
+        assert_int_equal(values[at], at + 1);
+    sti_evictor_free(evictor);
+}
+
 static void
 others_have_no_victims(void **state)
 {
@@ -208,6 +248,7 @@ main(void)
         cmocka_unit_test(classes_go_one_after_the_other),
         cmocka_unit_test(what_is_not_known_goes_before),
         cmocka_unit_test(the_least_recently_used_goes_first),
+        cmocka_unit_test(looking_shows_who_is_next),
         cmocka_unit_test(others_have_no_victims),
     };
 

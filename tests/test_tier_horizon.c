@@ -108,7 +108,7 @@ walk(struct fixture *fixture, uint64_t epoch, uint64_t idx)
         kind = sti_horizon_cut(horizon, position, &cut);
         if (kind == STI_CUT_END)
             break;
-        if (kind == STI_CUT_NOT_YET || sti_horizon_is_catching_up(horizon)) {
+        if (kind == STI_CUT_NOT_YET || sti_horizon_is_catching_up(horizon, position, true)) {
             (void)sched_yield();
             continue;
         }

@@ -67,8 +67,10 @@ stk_dataset_open(stk_dataset **ret_dataset, stk_engine *engine, const char *path
     stk_dataset_opts own;
     struct sti_aio *aio;
 
-    if (!ret_dataset || !engine || !path || path[0] == '\0')
+    if (!ret_dataset || !engine || !path)
         return sti_error_set(err, -EINVAL, "ret_dataset, engine and path are required");
+    if (path[0] == '\0')
+        return sti_error_set(err, -EINVAL, "the data set's path is empty");
     int rc = sti_opts_take(&own, &dataset_opts_type, opts, err);
     if (rc < 0)
         return rc;

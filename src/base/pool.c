@@ -32,6 +32,14 @@ struct lane {
     struct sti_job **last;
 };
 
+/* A thread, and the job that it runs (the pool's lock covers it), NULL without one. The
+ * pointer is only compared: the job may have freed itself. */
+struct worker {
+    struct sti_pool *pool;
+    pthread_t thread;
+    const struct sti_job *job;
+};
+
 /* A group of threads that serve the same lanes. */
 struct group {
     struct sti_cond work; /* signalled when a lane of the group got a job, or at the end */
@@ -44,12 +52,14 @@ struct sti_pool {
     struct lane lanes[STI_LANES] STI_GUARDED_BY(&lock);
     struct group cpu STI_GUARDED_BY(&lock);
     struct group io STI_GUARDED_BY(&lock);
-    uint64_t n_unfinished STI_GUARDED_BY(&lock); /* jobs queued or running */
+    uint64_t n_unfinished STI_GUARDED_BY(&lock);  /* jobs queued or running */
+    uint32_t n_withdrawing STI_GUARDED_BY(&lock); /* callers that wait for a job to end */
+    struct sti_cond ended; /* broadcast at the end of a job while somebody waits */
     bool is_closing STI_GUARDED_BY(&lock);
     uint32_t n_cpu;
     uint32_t n_io;
     uint32_t n_started;
-    pthread_t threads[];
+    struct worker workers[];
 };
 
 /* Takes the next job that threads of a group may run off its lane; NULL: there is
@@ -78,11 +88,16 @@ take_locked(struct sti_pool *pool, const struct group *group) STI_REQUIRES(&pool
 
 /* Runs a job without the lock and counts it as ended. */
 static void
-run_locked(struct sti_pool *pool, struct sti_job *job) STI_REQUIRES(&pool->lock)
+run_locked(struct sti_pool *pool, struct worker *self, struct sti_job *job)
+    STI_REQUIRES(&pool->lock)
 {
+    self->job = job;
     sti_mutex_unlock(&pool->lock);
     job->fn(job);
     sti_mutex_lock(&pool->lock);
+    self->job = NULL;
+    if (pool->n_withdrawing > 0)
+        sti_cond_broadcast(&pool->ended);
     pool->n_unfinished--;
     if (pool->is_closing && pool->n_unfinished == 0) {
         sti_cond_broadcast(&pool->cpu.work);
@@ -91,14 +106,16 @@ run_locked(struct sti_pool *pool, struct sti_job *job) STI_REQUIRES(&pool->lock)
 }
 
 static void
-serve(struct sti_pool *pool, struct group *group)
+serve(struct worker *self, struct group *group)
 {
+    struct sti_pool *pool = self->pool;
+
     sti_mutex_lock(&pool->lock);
     for (;;) {
         struct sti_job *job = take_locked(pool, group);
 
         if (job) {
-            run_locked(pool, job);
+            run_locked(pool, self, job);
             continue;
         }
         if (pool->is_closing && pool->n_unfinished == 0)
@@ -114,18 +131,18 @@ serve(struct sti_pool *pool, struct group *group)
 static void *
 cpu_main(void *context)
 {
-    struct sti_pool *pool = context;
+    struct worker *self = context;
 
-    serve(pool, &pool->cpu);
+    serve(self, &self->pool->cpu);
     return NULL;
 }
 
 static void *
 io_main(void *context)
 {
-    struct sti_pool *pool = context;
+    struct worker *self = context;
 
-    serve(pool, &pool->io);
+    serve(self, &self->pool->io);
     return NULL;
 }
 
@@ -134,9 +151,12 @@ start_threads(struct sti_pool *pool)
 {
     for (uint32_t idx = 0; idx < pool->n_cpu + pool->n_io; idx++) {
         bool is_cpu = idx < pool->n_cpu;
-        int rc = sti_thread_start(&pool->threads[idx], is_cpu ? "stk-cpu" : "stk-io",
+        struct worker *worker = &pool->workers[idx];
+
+        worker->pool = pool;
+        int rc = sti_thread_start(&worker->thread, is_cpu ? "stk-cpu" : "stk-io",
                                   is_cpu ? CPU_STACK_BYTES : IO_STACK_BYTES,
-                                  is_cpu ? cpu_main : io_main, pool);
+                                  is_cpu ? cpu_main : io_main, worker);
         if (rc < 0)
             return rc;
         pool->n_started++;
@@ -162,7 +182,7 @@ sti_pool_open(struct sti_pool **ret_pool, uint32_t cpu_threads, uint32_t io_thre
 {
     assert(cpu_threads >= 1 && cpu_threads <= MAX_THREADS && io_threads <= MAX_THREADS);
     struct sti_pool *pool =
-        sti_mem_new(1, sizeof(*pool) + (cpu_threads + io_threads) * sizeof(pool->threads[0]));
+        sti_mem_new(1, sizeof(*pool) + (cpu_threads + io_threads) * sizeof(pool->workers[0]));
     int rc;
 
     if (!pool)
@@ -179,6 +199,9 @@ sti_pool_open(struct sti_pool **ret_pool, uint32_t cpu_threads, uint32_t io_thre
     rc = sti_cond_init(&pool->io.work);
     if (rc < 0)
         goto err_cpu_cond;
+    rc = sti_cond_init(&pool->ended);
+    if (rc < 0)
+        goto err_io_cond;
     rc = start_threads(pool);
     if (rc < 0) {
         sti_pool_close(pool);
@@ -187,6 +210,8 @@ sti_pool_open(struct sti_pool **ret_pool, uint32_t cpu_threads, uint32_t io_thre
     *ret_pool = pool;
     return 0;
 
+err_io_cond:
+    sti_cond_fini(&pool->io.work);
 err_cpu_cond:
     sti_cond_fini(&pool->cpu.work);
 err_lock:
@@ -207,7 +232,8 @@ sti_pool_close(struct sti_pool *pool)
     sti_cond_broadcast(&pool->io.work);
     sti_mutex_unlock(&pool->lock);
     for (uint32_t idx = 0; idx < pool->n_started; idx++)
-        sti_thread_join(pool->threads[idx]);
+        sti_thread_join(pool->workers[idx].thread);
+    sti_cond_fini(&pool->ended);
     sti_cond_fini(&pool->io.work);
     sti_cond_fini(&pool->cpu.work);
     sti_mutex_fini(&pool->lock);
@@ -236,6 +262,66 @@ sti_pool_submit(struct sti_pool *pool, enum sti_lane lane_idx, struct sti_job *f
     group->n_idle -= n_wake;
     for (uint32_t at = 0; at < n_wake; at++)
         sti_cond_signal(&group->work);
+    sti_mutex_unlock(&pool->lock);
+}
+
+/* Takes a job off the lane it waits in; false if it waits in none. */
+static bool
+unqueue_locked(struct sti_pool *pool, struct sti_job *job) STI_REQUIRES(&pool->lock)
+{
+    for (uint32_t at = 0; at < STI_LANES; at++) {
+        struct lane *lane = &pool->lanes[at];
+        struct sti_job **link = &lane->first;
+
+        while (*link && *link != job)
+            link = &(*link)->next;
+        if (!*link)
+            continue;
+        *link = job->next;
+        if (!*link)
+            lane->last = link;
+        return true;
+    }
+    return false;
+}
+
+void
+sti_pool_hurry(struct sti_pool *pool, struct sti_job *job)
+{
+    sti_mutex_lock(&pool->lock);
+    if (unqueue_locked(pool, job)) {
+        struct lane *lane = &pool->lanes[STI_LANE_URGENT];
+
+        job->next = NULL;
+        *lane->last = job;
+        lane->last = &job->next;
+    }
+    sti_mutex_unlock(&pool->lock);
+}
+
+static bool
+is_running_locked(const struct sti_pool *pool, const struct sti_job *job) STI_REQUIRES(&pool->lock)
+{
+    for (uint32_t idx = 0; idx < pool->n_cpu + pool->n_io; idx++)
+        if (pool->workers[idx].job == job)
+            return true;
+    return false;
+}
+
+void
+sti_pool_withdraw(struct sti_pool *pool, struct sti_job *job)
+{
+    sti_mutex_lock(&pool->lock);
+    /* One that runs may have queued itself again by the time it ends. */
+    for (;;) {
+        if (unqueue_locked(pool, job))
+            pool->n_unfinished--;
+        if (!is_running_locked(pool, job))
+            break;
+        pool->n_withdrawing++;
+        sti_cond_wait(&pool->ended, &pool->lock);
+        pool->n_withdrawing--;
+    }
     sti_mutex_unlock(&pool->lock);
 }
 

@@ -45,6 +45,17 @@ sti_pool_close(struct sti_pool *pool);
 void
 sti_pool_submit(struct sti_pool *pool, enum sti_lane lane, struct sti_job *first, uint32_t n);
 
+/* Somebody waits for a job of the CPU threads: if it is still queued it goes to the end of
+ * the urgent lane. Looks through what is queued. Any thread. */
+void
+sti_pool_hurry(struct sti_pool *pool, struct sti_job *job);
+
+/* Takes a job out of its lane or, if it has begun, waits until its fn has returned;
+ * then its memory is the submitter's. Also for one that was never submitted. Any thread
+ * but the pool's. */
+void
+sti_pool_withdraw(struct sti_pool *pool, struct sti_job *job);
+
 uint32_t
 sti_pool_cpu_threads(const struct sti_pool *pool);
 

@@ -9,11 +9,13 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -390,6 +392,21 @@ sti_engine_ssd(const struct sti_engine *engine, uint32_t at)
     return &engine->hierarchy.ssds[at];
 }
 
+/* A directory that is not there keeps nothing; its part would be lost. */
+static bool
+is_there(const char *path)
+{
+    struct statx found;
+    struct sti_aio_op op = {.kind = STI_AIO_STATX,
+                            .dir_fd = AT_FDCWD,
+                            .path = path,
+                            .statx_mask = STATX_TYPE,
+                            .statx = &found};
+
+    sti_aio_op_execute(&op);
+    return op.result >= 0;
+}
+
 int
 sti_engine_take_ssds(struct sti_engine *engine, uint64_t want_bytes, uint64_t least_bytes,
                      uint64_t *ret_bytes, stk_error *err)
@@ -397,7 +414,10 @@ sti_engine_take_ssds(struct sti_engine *engine, uint64_t want_bytes, uint64_t le
     struct sti_share shares[STI_SSDS_MAX] = {{0}};
     uint32_t n = engine->hierarchy.n_ssds;
     uint64_t room_bytes = 0;
+    bool there[STI_SSDS_MAX];
 
+    for (uint32_t at = 0; at < n; at++)
+        there[at] = is_there(engine->hierarchy.ssds[at].path);
     sti_mutex_lock(&engine->lock);
     /* Several are divided by their speeds, so these have to be known; if not soon, by
      * halves. */
@@ -409,6 +429,8 @@ sti_engine_take_ssds(struct sti_engine *engine, uint64_t want_bytes, uint64_t le
         shares[at].weight = engine->ssd_costs[at].bytes_per_s;
         shares[at].room_bytes = engine->hierarchy.ssds[at].n_bytes - engine->ssd_taken_bytes[at];
         room_bytes += shares[at].room_bytes;
+        if (!there[at])
+            shares[at].room_bytes = 0;
     }
     if (room_bytes >= least_bytes) {
         sti_shares_divide(shares, n, want_bytes);

@@ -24,6 +24,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -36,13 +37,16 @@ enum part { PART_MAIN, PART_OPEN, PART_CLOSE, PARTS_MASK = 7 };
 
 #define NOT_TAKEN INT32_MIN /* the result of an entry that the kernel did not take */
 #define POLL_NS UINT64_C(1000000)
+#define BESIDE_NS UINT64_C(100000) /* shorter sleeps than this are not worth a timer */
+#define PACE_WAITS 8
 
 struct uring {
     struct io_uring ring;
-    uint32_t n_expected;  /* completions to come, the event's not counted */
-    bool is_open_silent;  /* a successful open gives no completion */
-    uint32_t n_of_failed; /* completions of a chain whose open failed */
-    uint64_t event_count; /* the event descriptor is read into this */
+    uint32_t n_expected;        /* completions to come, the event's not counted */
+    uint64_t ns_per_completion; /* while some are to come, of late */
+    bool is_open_silent;        /* a successful open gives no completion */
+    uint32_t n_of_failed;       /* completions of a chain whose open failed */
+    uint64_t event_count;       /* the event descriptor is read into this */
     bool is_event_armed;
     bool is_broken; /* the kernel takes no more entries: new operations go to the pool */
     const struct sti_aio_op *half_taken; /* its open was taken, its read was not */
@@ -224,7 +228,7 @@ take_result(struct sti_aio *aio, struct uring *uring, uint64_t data, int32_t res
     sti_aio_complete(aio, op);
 }
 
-static void
+static unsigned
 reap(struct sti_aio *aio, struct uring *uring)
 {
     struct io_uring_cqe *cqe;
@@ -237,6 +241,19 @@ reap(struct sti_aio *aio, struct uring *uring)
         n++;
     }
     io_uring_cq_advance(&uring->ring, n);
+    return n;
+}
+
+/* A moving average over the last waits. */
+static void
+learn_pace(struct uring *uring, uint64_t waited_ns, unsigned n)
+{
+    uint64_t each_ns = waited_ns / (n > 0 ? n : 1);
+
+    if (each_ns > STI_AIO_WAIT_NS)
+        each_ns = STI_AIO_WAIT_NS;
+    uring->ns_per_completion += each_ns / PACE_WAITS;
+    uring->ns_per_completion -= uring->ns_per_completion / PACE_WAITS;
 }
 
 /* Takes back the entries that the kernel has not taken; what they were for starts
@@ -288,14 +305,39 @@ uring_flush(struct sti_aio *aio)
     check_submit(aio, uring, io_uring_submit(&uring->ring));
 }
 
+/*
+ * Sleeps beside the ring, not in it. The kernel wakes an owner that waits in the ring for
+ * every chain that goes on from its open to its read, however many completions it waits
+ * for; one that does not wait finds them all when it comes back, and starts their reads
+ * together. An event wakes it here too, since its descriptor is watched.
+ */
+static void
+wait_beside_ring(struct sti_aio *aio, struct uring *uring, uint64_t timeout_ns)
+{
+    struct pollfd event = {.fd = aio->event_fd, .events = POLLIN};
+    const struct timespec timeout = {.tv_nsec = (long)timeout_ns};
+
+    uring_flush(aio);
+    if (uring->is_broken || io_uring_cq_ready(&uring->ring) > 0)
+        return;
+    (void)ppoll(&event, 1, &timeout, NULL); /* early or late, the ring is asked */
+    check_submit(aio, uring, io_uring_get_events(&uring->ring));
+}
+
 static void
 wait_on_ring(struct sti_aio *aio, struct uring *uring, uint64_t timeout_ns)
 {
     uint32_t n_wanted = sti_aio_wait_part(uring->n_expected);
+    uint64_t likely_ns = n_wanted * uring->ns_per_completion;
     struct io_uring_cqe *cqe = NULL;
 
-    if (n_wanted > 1 && timeout_ns > STI_AIO_WAIT_NS)
-        timeout_ns = STI_AIO_WAIT_NS;
+    if (n_wanted > 1) {
+        timeout_ns = timeout_ns < STI_AIO_WAIT_NS ? timeout_ns : STI_AIO_WAIT_NS;
+        if (likely_ns >= BESIDE_NS) {
+            wait_beside_ring(aio, uring, timeout_ns < likely_ns ? timeout_ns : likely_ns);
+            return;
+        }
+    }
     struct __kernel_timespec timeout = {.tv_sec = (int64_t)(timeout_ns / STI_NS_PER_S),
                                         .tv_nsec = (long long)(timeout_ns % STI_NS_PER_S)};
     sti_aio_count(&aio->stats.submit_calls, io_uring_sq_ready(&uring->ring) > 0 ? 1 : 0);
@@ -311,6 +353,7 @@ uring_wait(struct sti_aio *aio, uint64_t timeout_ns)
 {
     struct uring *uring = aio->method_state;
     bool is_kernel_busy = uring->n_expected > 0;
+    uint64_t began_ns = sti_clock_ns();
 
     arm_event(aio, uring);
     if (uring->is_broken) /* sleeps as sync does, but looks whether the kernel is done */
@@ -319,7 +362,9 @@ uring_wait(struct sti_aio *aio, uint64_t timeout_ns)
         wait_on_ring(aio, uring, timeout_ns);
     else
         uring_flush(aio);
-    reap(aio, uring);
+    unsigned n = reap(aio, uring);
+    if (is_kernel_busy)
+        learn_pace(uring, sti_clock_ns() - began_ns, n);
 }
 
 static void

@@ -33,7 +33,7 @@
 #define STALL_LEAST 0.005
 #define NEVER UINT32_MAX
 
-enum { IN_MEMORY = 1, ON_SSD = 2, SEEN = 4, PINNED = 8 };
+enum { IN_MEMORY = 1, ON_SSD = 2, SEEN = 4, PINNED = 8, PASSING = 16 };
 
 struct walk {
     const struct sti_dataset *dataset;
@@ -46,20 +46,21 @@ struct walk {
     uint64_t ssd_used_bytes;
     uint64_t ram_bytes;
     uint64_t pinned_bytes;
-    uint64_t used_bytes;   /* of the store */
-    uint64_t staged_bytes; /* walked and not given back */
-    uint64_t length;       /* positions of an epoch */
-    uint64_t n_epochs;     /* walked */
-    uint64_t n_known;      /* epochs in the tables */
-    uint64_t end_epoch;    /* of the run; UINT64_MAX without one */
-    uint64_t returned;     /* positions given back */
-    uint32_t *ids;         /* by position */
-    uint32_t *next;        /* by position: the next one of the sample, or NEVER */
-    uint32_t *pins;        /* by sample */
-    uint32_t *kept_at;     /* by sample: the position it is kept for */
-    uint8_t *flags;        /* by sample */
-    uint32_t group;        /* neighbours read together; 1: none */
-    double n_reads;        /* of the origin, for the batch being walked */
+    uint64_t used_bytes;    /* of the store */
+    uint64_t passing_bytes; /* of samples beside it: see tier/residency */
+    uint64_t staged_bytes;  /* walked and not given back */
+    uint64_t length;        /* positions of an epoch */
+    uint64_t n_epochs;      /* walked */
+    uint64_t n_known;       /* epochs in the tables */
+    uint64_t end_epoch;     /* of the run; UINT64_MAX without one */
+    uint64_t returned;      /* positions given back */
+    uint32_t *ids;          /* by position */
+    uint32_t *next;         /* by position: the next one of the sample, or NEVER */
+    uint32_t *pins;         /* by sample */
+    uint32_t *kept_at;      /* by sample: the position it is kept for */
+    uint8_t *flags;         /* by sample */
+    uint32_t group;         /* neighbours read together; 1: none */
+    double n_reads;         /* of the origin, for the batch being walked */
     double read_bytes;
     double depth;
 
@@ -89,8 +90,18 @@ length_of(const struct walk *walk, uint64_t sample)
 static void
 drop(struct walk *walk, uint64_t sample)
 {
-    walk->used_bytes -= length_of(walk, sample);
-    walk->flags[sample] &= (uint8_t)~IN_MEMORY;
+    if (walk->flags[sample] & PASSING)
+        walk->passing_bytes -= length_of(walk, sample);
+    else
+        walk->used_bytes -= length_of(walk, sample);
+    walk->flags[sample] &= (uint8_t) ~(IN_MEMORY | PASSING);
+}
+
+static bool
+can_pass(const struct walk *walk, uint64_t sample)
+{
+    return (walk->flags[sample] & (ON_SSD | PASSING)) == ON_SSD &&
+           walk->passing_bytes + length_of(walk, sample) <= walk->sizes.transit_bytes;
 }
 
 static enum sti_class
@@ -160,11 +171,12 @@ unkeep(struct walk *walk, uint64_t sample)
 }
 
 static void
-make_room(struct walk *walk, uint64_t n_bytes)
+make_room(struct walk *walk, uint64_t sample)
 {
+    uint64_t n_bytes = length_of(walk, sample);
     uint64_t value;
 
-    while (walk->used_bytes + n_bytes > walk->sizes.store_bytes) {
+    while (walk->used_bytes + n_bytes > walk->sizes.store_bytes && !can_pass(walk, sample)) {
         enum sti_victim victim =
             sti_evictor_take(walk->evictor, walk->n_known * walk->length, &value);
 
@@ -172,7 +184,12 @@ make_room(struct walk *walk, uint64_t n_bytes)
             return; /* held by batches: the loader would wait */
         drop(walk, victim == STI_VICTIM_POSITION ? walk->ids[value] : value);
     }
-    walk->used_bytes += n_bytes;
+    if (can_pass(walk, sample)) {
+        walk->flags[sample] |= PASSING;
+        walk->passing_bytes += n_bytes;
+    } else {
+        walk->used_bytes += n_bytes;
+    }
 }
 
 /* Gives positions back until n_bytes more may be staged. */
@@ -206,19 +223,18 @@ bring_from_origin(struct walk *walk, uint64_t sample, stk_explained *epoch)
 }
 
 static void
-count_for_bound(struct walk *walk, uint64_t sample, uint64_t position)
+count_for_bound(struct walk *walk, uint64_t sample, stk_tier tier)
 {
-    bool is_new = !(walk->flags[sample] & SEEN);
+    bool is_first = !(walk->flags[sample] & SEEN);
+    /* On the SSD before it was ever read: from an earlier run, so never new. */
+    bool was_warm = is_first && tier == STK_TIER_SSD;
 
-    if (walk->bound.epochs == 1 && walk->opts->is_warm == 1 && (walk->flags[sample] & ON_SSD)) {
-        walk->flags[sample] |= SEEN;
-        return;
-    }
     walk->flags[sample] |= SEEN;
+    if (walk->bound.epochs == 1 && was_warm)
+        return;
     /* In its epoch it is new unless an earlier position of the epoch had it; padding
      * only. */
-    (void)position;
-    sti_bound_sample(&walk->bound, length_of(walk, sample), true, is_new);
+    sti_bound_sample(&walk->bound, length_of(walk, sample), true, is_first && !was_warm);
 }
 
 /* Memory holds the whole file, so neighbours are read along and nothing ever goes. */
@@ -243,11 +259,17 @@ take_one(struct walk *walk, uint64_t sample, stk_explained *epoch)
     uint64_t n_bytes = length_of(walk, sample);
 
     if (walk->flags[sample] & IN_MEMORY) {
-        if (walk->pins[sample] == 0)
-            unkeep(walk, sample);
+        if (walk->pins[sample] > 0)
+            return STK_TIER_RAM;
+        unkeep(walk, sample);
+        if (can_pass(walk, sample)) {
+            walk->flags[sample] |= PASSING;
+            walk->passing_bytes += n_bytes;
+            walk->used_bytes -= n_bytes;
+        }
         return STK_TIER_RAM;
     }
-    make_room(walk, n_bytes);
+    make_room(walk, sample);
     walk->flags[sample] |= IN_MEMORY;
     if (walk->flags[sample] & ON_SSD)
         return STK_TIER_SSD;
@@ -269,7 +291,7 @@ take(struct walk *walk, uint64_t position, stk_explained *epoch)
         limit_bytes = smaller(limit_bytes, (uint64_t)walk->depth * walk->sizes.average_bytes);
     give_back(walk, position, n_bytes, limit_bytes);
     stk_tier tier = walk->group > 1 ? take_group(walk, sample) : take_one(walk, sample, epoch);
-    count_for_bound(walk, sample, position);
+    count_for_bound(walk, sample, tier);
     walk->pins[sample]++;
     walk->staged_bytes += n_bytes;
     epoch->samples++;

@@ -18,6 +18,7 @@
 #define BATCH_SIZE_MAX (UINT32_C(1) << 18)
 #define POSITIONS_MAX ((UINT64_C(1) << 20) - 1)
 #define STAGING_DEFAULT_BYTES (UINT64_C(256) << 20)
+#define SLOTS_DEFAULT_BYTES (UINT64_C(8) << 20) /* where an epoch has less */
 #define RECORDS_DEFAULT_MAX 4096u
 
 struct range {
@@ -128,6 +129,35 @@ resolve_layout(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *ask
     return 0;
 }
 
+/* Batches of the whole run, where that is known. */
+static uint64_t
+run_batches(const struct sti_fetcher_opts *fetcher)
+{
+    uint64_t n = sti_order_length(&fetcher->order);
+
+    if (fetcher->order.kind == STK_ORDER_LIST || fetcher->epochs == 0)
+        return UINT64_MAX;
+    uint64_t batches = n / fetcher->batch_size + 1;
+    return batches > UINT64_MAX / fetcher->epochs ? UINT64_MAX : batches * fetcher->epochs;
+}
+
+/* What is staged by default. Slots are memory from the start, unlike samples, which are
+ * there but once however often they are staged: so they are made for an epoch at most. */
+static uint64_t
+default_staging(const struct sti_fetcher_opts *fetcher, const struct sti_dataset *dataset,
+                uint64_t least_bytes)
+{
+    uint64_t n = fetcher->order.kind == STK_ORDER_LIST ? sti_dataset_count(dataset)
+                                                       : sti_order_length(&fetcher->order);
+    uint64_t n_bytes = STAGING_DEFAULT_BYTES;
+
+    if (fetcher->item_bytes > 0 && n < n_bytes / fetcher->item_bytes)
+        n_bytes = n * fetcher->item_bytes;
+    if (n_bytes < SLOTS_DEFAULT_BYTES)
+        n_bytes = SLOTS_DEFAULT_BYTES;
+    return n_bytes > least_bytes ? n_bytes : least_bytes;
+}
+
 /* How many batches staging_bytes holds, between the least and what positions can be
  * counted for. */
 static uint32_t
@@ -152,6 +182,7 @@ count_records(const struct sti_fetcher_opts *fetcher, const struct sti_plan_opts
         most = POSITIONS_MAX / fetcher->batch_size;
     }
     n = n > most ? most : n;
+    n = n > run_batches(fetcher) ? run_batches(fetcher) : n;
     return n < least ? least : (uint32_t)n;
 }
 
@@ -199,11 +230,9 @@ resolve_staging(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *as
     if (fetcher->item_bytes > 0)
         largest_bytes = fetcher->batch_size * fetcher->item_bytes;
     fetcher->staging_bytes = opts->staging_bytes;
-    if (fetcher->staging_bytes == 0) {
-        fetcher->staging_bytes = STAGING_DEFAULT_BYTES;
-        if (fetcher->staging_bytes < (least + UINT64_C(2)) * largest_bytes)
-            fetcher->staging_bytes = (least + UINT64_C(2)) * largest_bytes;
-    }
+    if (fetcher->staging_bytes == 0)
+        fetcher->staging_bytes =
+            default_staging(fetcher, dataset, (least + UINT64_C(2)) * largest_bytes);
     if (fetcher->staging_bytes < least * largest_bytes)
         return sti_error_set(
             err, STK_E_INFEASIBLE,

@@ -11,10 +11,12 @@ sti_bound_init(struct sti_bound *bound, uint64_t capacity_bytes)
 uint64_t
 sti_bound_of_epoch(const struct sti_bound *bound)
 {
+    uint64_t missing_bytes =
+        bound->epoch_bytes > bound->capacity_bytes ? bound->epoch_bytes - bound->capacity_bytes : 0;
+
     if (bound->epochs <= 1)
         return bound->epoch_bytes;
-    return bound->epoch_bytes > bound->capacity_bytes ? bound->epoch_bytes - bound->capacity_bytes
-                                                      : 0;
+    return missing_bytes > bound->new_bytes ? missing_bytes : bound->new_bytes;
 }
 
 void
@@ -22,6 +24,7 @@ sti_bound_epoch(struct sti_bound *bound)
 {
     bound->closed_bytes += sti_bound_of_epoch(bound);
     bound->epoch_bytes = 0;
+    bound->new_bytes = 0;
     bound->epochs++;
 }
 
@@ -31,14 +34,14 @@ sti_bound_sample(struct sti_bound *bound, uint64_t n_bytes, bool is_new_in_epoch
 {
     if (is_new_in_epoch)
         bound->epoch_bytes += n_bytes;
-    if (is_new_in_run)
+    if (is_new_in_run) {
+        bound->new_bytes += n_bytes;
         bound->distinct_bytes += n_bytes;
+    }
 }
 
 uint64_t
 sti_bound_bytes(const struct sti_bound *bound)
 {
-    uint64_t sum_bytes = bound->closed_bytes + sti_bound_of_epoch(bound);
-
-    return sum_bytes > bound->distinct_bytes ? sum_bytes : bound->distinct_bytes;
+    return bound->closed_bytes + sti_bound_of_epoch(bound);
 }

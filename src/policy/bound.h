@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The least that has to be read from the origin, whatever is cached and how. With U_e the
- * distinct bytes that are read in epoch e and C the capacity that can hold them,
+ * distinct bytes that are read in epoch e, N_e those of them that no epoch before has
+ * read, and C the capacity that can hold them,
  *
- *     U_1 + sum over e >= 2 of max(0, U_e - C),
+ *     sum over e of max(N_e, U_e - C), the first epoch being all new.
  *
- * and never less than the distinct bytes of the whole run: a cached interval between two
- * uses of a sample in different epochs crosses an epoch boundary, so at most C bytes of
- * an epoch can be hits. Fed sample by sample as a run goes on; pure.
+ * What is new comes from the origin. A cached interval between two uses of a sample in
+ * different epochs crosses an epoch boundary, so at most C bytes of an epoch can be hits.
+ * Each epoch's part holds by itself, and the run's bound is their sum. Fed sample by
+ * sample as a run goes on; pure.
  */
 #ifndef STI_POLICY_BOUND_H
 #define STI_POLICY_BOUND_H
@@ -19,6 +21,7 @@ struct sti_bound {
     uint64_t capacity_bytes;
     uint64_t epochs;         /* begun so far */
     uint64_t epoch_bytes;    /* distinct bytes of the current epoch */
+    uint64_t new_bytes;      /* of them, those that no epoch before had */
     uint64_t distinct_bytes; /* of the run */
     uint64_t closed_bytes;   /* the sum's part of the epochs before the current one */
 };

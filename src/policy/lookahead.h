@@ -4,13 +4,18 @@
  * fills the memory with what comes soonest in the next epoch, so an epoch begins with
  * hits of what the SSD does not have and ends with misses. A staged sample that the SSD
  * has, too, takes memory from one that is kept, and costs origin bytes unless that memory
- * is not needed. With f the part of the data set that is on the SSD, p and r the bytes of
- * the epoch that the walk has passed and left, and M the bytes that cannot be held at
- * all, L staged bytes cost nothing if
+ * is not needed or it lies beside it. With f the part of the data set that is on the SSD,
+ * T the memory set apart for such samples, p and r the bytes of the epoch that the walk
+ * has passed and left, and M the bytes that cannot be held at all, L staged bytes cost
+ * nothing if
  *
- *     f L <= (1 - f) (p - L)   early: what has been used since the epoch began makes their room
- *     f L <= (1 - f) r         late: what is still to come fills it again for the next epoch
- *     f L <= M                 between: no more than M has to go anyway
+ *     f L <= T + (1 - f) max(0, p - L)   early: what has been used since the epoch began
+ *                                        makes their room
+ *     f L <= T + (1 - f) r               late: what is still to come fills it again for the
+ *                                        next epoch
+ *     f L <= T + M                       between: no more than M has to go anyway
+ *
+ * A quarter of T is left to chance: f L is a mean.
  *
  * Pure.
  */
@@ -20,8 +25,9 @@
 #include <stdint.h>
 
 struct sti_lookahead {
-    uint64_t limit_bytes; /* staged at most, anywhere */
-    uint64_t least_bytes; /* and as much is always allowed, at the price of its SSD part */
+    uint64_t limit_bytes;   /* staged at most, anywhere */
+    uint64_t transit_bytes; /* T */
+    uint64_t least_bytes;   /* and as much is always allowed, at the price of its SSD part */
     uint64_t memory_bytes;
     uint64_t ssd_bytes; /* 0: no limit but the first */
     uint64_t data_bytes;

@@ -177,6 +177,82 @@ sti_evictor_take(struct sti_evictor *evictor, uint64_t newest, uint64_t *ret_val
     return STI_VICTIM_NONE;
 }
 
+static uint32_t
+look_at_positions(const struct sti_evictor *evictor, const struct sti_bitset *positions,
+                  uint64_t newest, uint64_t *values, uint32_t most)
+{
+    uint64_t newest_slot = newest % evictor->span;
+    uint64_t slot = newest_slot;
+    uint64_t ahead = 0; /* of slots beyond the newest's, once round the end */
+    uint32_t n = 0;
+
+    while (n < most) {
+        uint64_t found = sti_bitset_previous(positions, slot);
+
+        if (found == STI_BITSET_NONE) {
+            ahead = evictor->span;
+            slot = evictor->span - 1;
+            continue; /* most is less than there are */
+        }
+        values[n++] = newest - (newest_slot + ahead - found);
+        if (found == 0) {
+            ahead = evictor->span;
+            slot = evictor->span - 1;
+        } else {
+            slot = found - 1;
+        }
+    }
+    return n;
+}
+
+static uint32_t
+look_at_unknown(const struct sti_bitset *unknown, uint64_t *values, uint32_t most)
+{
+    uint64_t from = 0;
+
+    for (uint32_t n = 0; n < most; n++) {
+        values[n] = sti_bitset_next(unknown, from);
+        from = values[n] + 1;
+    }
+    return most;
+}
+
+static uint32_t
+how_many(uint64_t n, uint32_t most)
+{
+    return n < most ? (uint32_t)n : most;
+}
+
+enum sti_victim
+sti_evictor_look(const struct sti_evictor *evictor, uint64_t newest, uint64_t *values,
+                 uint32_t most, uint32_t *ret_n, uint64_t *ret_n_alike)
+{
+    if (evictor->oldest != NOBODY) {
+        values[0] = evictor->oldest;
+        *ret_n_alike = 1;
+        *ret_n = 1;
+        return STI_VICTIM_SAMPLE;
+    }
+    for (int at = 0; at < STI_CLASSES; at++) {
+        const struct sti_bitset *positions = &evictor->positions[at];
+
+        if (at > 0 && evictor->unknown[at - 1].n_set > 0) {
+            const struct sti_bitset *unknown = &evictor->unknown[at - 1];
+
+            *ret_n_alike = unknown->n_set;
+            *ret_n = look_at_unknown(unknown, values, how_many(unknown->n_set, most));
+            return STI_VICTIM_SAMPLE;
+        }
+        if (positions->n_set > 0) {
+            *ret_n_alike = positions->n_set;
+            *ret_n = look_at_positions(evictor, positions, newest, values,
+                                       how_many(positions->n_set, most));
+            return STI_VICTIM_POSITION;
+        }
+    }
+    return STI_VICTIM_NONE;
+}
+
 void
 sti_evictor_clear_positions(struct sti_evictor *evictor)
 {

@@ -70,6 +70,15 @@ enum sti_victim {
 enum sti_victim
 sti_evictor_take(struct sti_evictor *evictor, uint64_t newest, uint64_t *ret_value);
 
+/*
+ * The first that have to go, up to `most` of those that are alike, in their order; they
+ * stay in, all n_alike. Where samples go by recency, the first alone. Returns what the
+ * values are.
+ */
+enum sti_victim
+sti_evictor_look(const struct sti_evictor *evictor, uint64_t newest, uint64_t *values,
+                 uint32_t most, uint32_t *ret_n, uint64_t *ret_n_alike);
+
 /* Empties the position set; samples in it must be added again by their new positions. */
 void
 sti_evictor_clear_positions(struct sti_evictor *evictor);

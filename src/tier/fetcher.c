@@ -192,20 +192,21 @@ count_for_bound(struct sti_fetcher *fetcher, uint64_t epoch, uint64_t sample)
         sti_bitset_clear(&fetcher->seen_in_epoch);
         fetcher->bound_epoch = epoch;
     }
-    /* What was on the SSD before the run need not be read in its first epoch. */
-    if (fetcher->bound.epochs == 1 && sti_ssd_was_warm(fetcher->ssd, sample)) {
+    uint64_t n_bytes = sti_dataset_length(fetcher->opts.dataset, sample);
+    /* What was on the SSD before the run is never new, and costs nothing in its first
+     * epoch. */
+    bool was_warm = sti_ssd_was_warm(fetcher->ssd, sample);
+    if (fetcher->bound.epochs == 1 && was_warm) {
         (void)sti_bitset_add(&fetcher->seen_in_run, sample); /* it counts no more */
         return;
     }
     if (fetcher->seen_in_run.n == 0) { /* too many samples to mark: each comes once an epoch */
-        sti_bound_sample(&fetcher->bound, sti_dataset_length(fetcher->opts.dataset, sample), true,
-                         fetcher->bound.epochs == 1);
+        sti_bound_sample(&fetcher->bound, n_bytes, true, fetcher->bound.epochs == 1);
         return;
     }
     bool is_new_in_epoch = sti_bitset_add(&fetcher->seen_in_epoch, sample);
     bool is_new_in_run = is_new_in_epoch && sti_bitset_add(&fetcher->seen_in_run, sample);
-    sti_bound_sample(&fetcher->bound, sti_dataset_length(fetcher->opts.dataset, sample),
-                     is_new_in_epoch, is_new_in_run);
+    sti_bound_sample(&fetcher->bound, n_bytes, is_new_in_epoch, is_new_in_run && !was_warm);
 }
 
 static bool
@@ -303,6 +304,7 @@ static bool
 walk_on(struct sti_fetcher *fetcher)
 {
     fetcher->cut = STI_CUT_BATCH; /* until the walk comes to where there is none */
+    fetcher->is_waiting_for_order = false;
     if (sti_fetcher_redo(fetcher)) {
         while (walk_batch(fetcher)) {
             if (fetcher->opts.item_bytes > 0)
@@ -365,8 +367,12 @@ static void
 seek(struct sti_fetcher *fetcher, uint64_t epoch, uint64_t idx)
 {
     struct sti_record *record;
+    uint64_t position;
 
     sti_fetcher_submit_growing(fetcher);
+    /* What came back since the step began knows old positions: it goes with them. Nothing
+     * is out, so nothing of the kind can come later. */
+    release_records(fetcher, sti_staging_take_returned(&fetcher->staging, &position));
     /* Samples under way lose their uses; what they hold of FIXED memory goes with
      * them. */
     sti_fetcher_drop_waiters(fetcher);
@@ -440,9 +446,15 @@ sti_fetcher_step(void *context)
         tell_arbiter(fetcher);
         return UINT64_MAX;
     }
-    bool has_more =
-        sti_horizon_step(fetcher->horizon, fetcher->position, fetcher->returned_position);
+    uint64_t told_position = fetcher->position;
+    bool has_more = sti_horizon_step(fetcher->horizon, told_position, fetcher->returned_position);
     walk(fetcher);
+    fetcher->is_waiting_for_order |= fetcher->cut == STI_CUT_NOT_YET;
+    if (fetcher->is_waiting_for_order) {
+        sti_horizon_hurry(fetcher->horizon);
+        /* What is waited for may have to be begun first. */
+        has_more |= fetcher->position != told_position;
+    }
     struct sti_usage usage = {.resident_bytes = sti_store_used_bytes(fetcher->store),
                               .n_outside = sti_store_outside(fetcher->store)};
     if (fetcher->ssd)
@@ -488,7 +500,7 @@ open_store(struct sti_fetcher *fetcher)
 {
     const struct sti_dataset *dataset = fetcher->opts.dataset;
     uint64_t n = sti_dataset_count(dataset);
-    uint64_t capacity_bytes = fetcher->sizes.store_bytes;
+    uint64_t capacity_bytes = fetcher->sizes.store_bytes + fetcher->sizes.transit_bytes;
     uint64_t average_bytes = sti_dataset_bytes(dataset) / n;
     uint64_t samples_max = capacity_bytes / (average_bytes / 4 + 1) + 64;
     bool is_padded = sti_dataset_max_bytes(dataset) >= STI_IN_PLACE_BYTES;
@@ -544,6 +556,8 @@ open_rest(struct sti_fetcher *fetcher)
         if (rc == 0)
             rc = sti_bitset_init(&fetcher->seen_in_run, n);
     }
+    if (rc == 0 && fetcher->sizes.transit_bytes > 0)
+        rc = sti_bitset_init(&fetcher->passing, n);
     if (rc == 0)
         rc = sti_evictor_new(&fetcher->evictor, fetcher->opts.policy, n,
                              sti_horizon_span(fetcher->horizon),
@@ -643,6 +657,7 @@ sti_fetcher_free(struct sti_fetcher *fetcher)
     sti_evictor_free(fetcher->evictor);
     sti_bitset_fini(&fetcher->seen_in_epoch);
     sti_bitset_fini(&fetcher->seen_in_run);
+    sti_bitset_fini(&fetcher->passing);
     sti_horizon_free(fetcher->horizon);
     sti_catalog_free(fetcher->catalog);
     sti_store_free(fetcher->store);
@@ -662,7 +677,7 @@ sti_fetcher_staging(struct sti_fetcher *fetcher)
 uint64_t
 sti_fetcher_capacity_bytes(const struct sti_fetcher *fetcher)
 {
-    uint64_t capacity_bytes = sti_store_capacity_bytes(fetcher->store);
+    uint64_t capacity_bytes = fetcher->sizes.store_bytes;
 
     return fetcher->ssd ? capacity_bytes + sti_ssd_capacity_bytes(fetcher->ssd) : capacity_bytes;
 }

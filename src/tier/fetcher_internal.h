@@ -91,11 +91,14 @@ struct sti_fetcher {
     struct sti_record *record; /* being filled, or NULL */
     enum sti_cut cut;          /* what the walk met last */
     uint64_t returned_position;
-    uint64_t staged_bytes; /* RAW: of all records not free */
-    uint64_t staging_now;  /* RAW: what may be now; see policy/lookahead */
-    uint64_t raw_bytes;    /* FIXED: of samples held for decoding */
-    uint64_t pinned_bytes; /* kept for good */
+    uint64_t staged_bytes;     /* RAW: of all records not free */
+    uint64_t staging_now;      /* RAW: what may be now; see policy/lookahead */
+    uint64_t raw_bytes;        /* FIXED: of samples held for decoding */
+    uint64_t pinned_bytes;     /* kept for good */
+    struct sti_bitset passing; /* samples in memory beside what it may hold: the SSD has them */
+    uint64_t passing_bytes;
     bool is_stopped;
+    bool is_waiting_for_order; /* the walk, at its last step, with a full store */
 
     struct sti_read *reads;
     struct sti_read *free_reads;
@@ -123,9 +126,14 @@ struct sti_fetcher {
 
 /* ---- residency.c ---- */
 
-/* Memory for a sample, made by letting others go; STI_STORE_NONE if it has to wait. */
+/* Memory for an absent sample, made by letting others go; STI_STORE_NONE if it has to
+ * wait. */
 uint64_t
-sti_fetcher_make_room(struct sti_fetcher *fetcher, uint64_t n_bytes, bool is_in_place);
+sti_fetcher_make_room(struct sti_fetcher *fetcher, uint64_t sample);
+
+/* Gives it back. */
+void
+sti_fetcher_put_memory(struct sti_fetcher *fetcher, uint64_t sample, uint64_t address);
 
 /* A batch begins to use a sample that is in memory. */
 void

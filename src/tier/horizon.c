@@ -305,12 +305,13 @@ sti_horizon_first_use(struct sti_horizon *horizon, uint64_t sample, uint64_t *re
 }
 
 uint64_t
-sti_horizon_newest(const struct sti_horizon *horizon)
+sti_horizon_newest(const struct sti_horizon *horizon, uint64_t position)
 {
     if (horizon->kind != STI_HORIZON_COMPUTED)
         return horizon->linked_position;
+    /* A walk may go through several epochs between two steps. */
     uint64_t epoch, idx;
-    sti_horizon_locate(horizon, horizon->fetch_position, &epoch, &idx);
+    sti_horizon_locate(horizon, position, &epoch, &idx);
     return sti_horizon_position(horizon, epoch + horizon->opts.held_epochs + 1, 0);
 }
 
@@ -324,16 +325,24 @@ sti_horizon_span(const struct sti_horizon *horizon)
 }
 
 bool
-sti_horizon_is_catching_up(const struct sti_horizon *horizon)
+sti_horizon_is_catching_up(const struct sti_horizon *horizon, uint64_t position, bool is_all)
 {
-    if (horizon->kind != STI_HORIZON_TABLE || !horizon->opts.wants_next_use)
+    if (horizon->kind != STI_HORIZON_TABLE || !horizon->opts.wants_next_use ||
+        horizon->is_short_of_memory)
         return false;
     uint64_t epoch, idx;
-    sti_horizon_locate(horizon, horizon->fetch_position, &epoch, &idx);
-    uint64_t end_epoch = epoch + horizon->opts.held_epochs;
+    sti_horizon_locate(horizon, position, &epoch, &idx);
+    uint64_t end_epoch = epoch + (is_all ? horizon->opts.held_epochs : 2);
     if (horizon->opts.epochs > 0 && end_epoch > horizon->opts.epochs)
         end_epoch = horizon->opts.epochs;
     return horizon->linked_position < sti_horizon_position(horizon, end_epoch, 0);
+}
+
+void
+sti_horizon_hurry(struct sti_horizon *horizon)
+{
+    if (horizon->kind == STI_HORIZON_TABLE)
+        sti_table_hurry(horizon);
 }
 
 uint64_t

@@ -130,16 +130,27 @@ sti_horizon_next_use(struct sti_horizon *horizon, uint64_t position, uint64_t *r
 enum sti_next_use
 sti_horizon_first_use(struct sti_horizon *horizon, uint64_t sample, uint64_t *ret_position);
 
-/* The largest position that any next use can have, and how far positions can lie
- * apart. */
+/* The largest position that any next use of what was read before a position can have, and
+ * how far positions can lie apart. */
 uint64_t
-sti_horizon_newest(const struct sti_horizon *horizon);
+sti_horizon_newest(const struct sti_horizon *horizon, uint64_t position);
 uint64_t
 sti_horizon_span(const struct sti_horizon *horizon);
 
-/* Whether next uses are still being found out that would be known with more time. */
+/*
+ * Whether next uses are still being found out that will be known after a finite number of
+ * steps and jobs of the pool, whoever else does what: up to the end of the epoch behind
+ * that of a position, or (is_all) of all that are held. position: a step was told it, or
+ * will be before anybody waits. No while memory for an epoch is missing, since that may
+ * last.
+ */
 bool
-sti_horizon_is_catching_up(const struct sti_horizon *horizon);
+sti_horizon_is_catching_up(const struct sti_horizon *horizon, uint64_t position, bool is_all);
+
+/* Somebody waits for an epoch that is being made: it is the pool's next but for what is
+ * urgent already. */
+void
+sti_horizon_hurry(struct sti_horizon *horizon);
 
 /* Batches of an epoch (0 for a list), and the epochs of the run. */
 uint64_t

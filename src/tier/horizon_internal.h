@@ -17,7 +17,8 @@ struct sti_epoch_slot {
     void *scratch;   /* sti_order_scratch_bytes(), of one slot at most but for jobs under way */
     uint64_t epoch;
     struct sti_order_cursor cursor;
-    int state; /* atomic: enum slot_state; READY is set by the job, last */
+    bool is_hurried; /* its job is as urgent as it can be */
+    int state;       /* atomic: enum slot_state; READY is set by the job, last */
 };
 
 enum sti_slot_state { STI_SLOT_EMPTY, STI_SLOT_MAKING, STI_SLOT_READY };
@@ -81,6 +82,8 @@ void
 sti_table_fini(struct sti_horizon *horizon);
 bool
 sti_table_step(struct sti_horizon *horizon, uint64_t returned_position);
+void
+sti_table_hurry(struct sti_horizon *horizon);
 bool
 sti_table_has(struct sti_horizon *horizon, uint64_t position);
 uint64_t

@@ -7,7 +7,6 @@
  * the oldest is used again when the consumer has been given all of it.
  */
 #include <errno.h>
-#include <sched.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -39,8 +38,7 @@ sti_table_fini(struct sti_horizon *horizon)
     for (uint32_t at = 0; at < horizon->n_slots; at++) {
         struct sti_epoch_slot *slot = &horizon->slots[at];
 
-        while (state_of(slot) == STI_SLOT_MAKING)
-            (void)sched_yield(); /* the job ends by itself: pure computation */
+        sti_pool_withdraw(horizon->opts.pool, &slot->job); /* pure computation: it ends */
         sti_mem_free(slot->ids);
         sti_mem_free(slot->links);
         sti_mem_free(slot->scratch);
@@ -55,12 +53,10 @@ make(struct sti_job *job)
         (struct sti_epoch_slot *)(void *)((char *)job - offsetof(struct sti_epoch_slot, job));
     struct sti_horizon *horizon = slot->horizon;
     const struct sti_order *order = &horizon->opts.order;
-    void (*wake)(void *wake_context) = horizon->opts.wake;
-    void *wake_context = horizon->opts.wake_context;
 
     sti_order_epoch(order, slot->epoch, &slot->cursor, slot->ids, slot->scratch);
     __atomic_store_n(&slot->state, STI_SLOT_READY, __ATOMIC_RELEASE); /* pairs with state_of() */
-    wake(wake_context); /* from here on the horizon may be gone */
+    horizon->opts.wake(horizon->opts.wake_context);
 }
 
 static struct sti_epoch_slot *
@@ -72,11 +68,16 @@ slot_of(struct sti_horizon *horizon, uint64_t epoch)
     return NULL;
 }
 
-/* A slot that holds nothing between the first epoch still needed and the last one
- * wanted. */
+/*
+ * A slot that holds nothing between the first epoch still needed and the last one wanted;
+ * for want of one, that of the farthest epoch behind the one to be made. Epochs are
+ * linked in their order, so nothing of that one is linked yet.
+ */
 static struct sti_epoch_slot *
-unused_slot(struct sti_horizon *horizon, uint64_t first_epoch, uint64_t end_epoch)
+unused_slot(struct sti_horizon *horizon, uint64_t epoch, uint64_t first_epoch, uint64_t end_epoch)
 {
+    struct sti_epoch_slot *farthest = NULL;
+
     for (uint32_t at = 0; at < horizon->n_slots; at++) {
         struct sti_epoch_slot *slot = &horizon->slots[at];
         int state = state_of(slot);
@@ -85,8 +86,11 @@ unused_slot(struct sti_horizon *horizon, uint64_t first_epoch, uint64_t end_epoc
             return slot;
         if (state == STI_SLOT_READY && (slot->epoch < first_epoch || slot->epoch >= end_epoch))
             return slot;
+        if (state == STI_SLOT_READY && slot->epoch > epoch &&
+            (!farthest || slot->epoch > farthest->epoch))
+            farthest = slot;
     }
-    return NULL;
+    return farthest;
 }
 
 /* Epochs are made one after the other, so what a slot is made with is handed on to the
@@ -158,6 +162,7 @@ start_making(struct sti_horizon *horizon, struct sti_epoch_slot *slot, uint64_t 
     slot->horizon = horizon;
     slot->epoch = epoch;
     slot->job.fn = make;
+    slot->is_hurried = is_urgent;
     if (horizon->current == slot)
         horizon->current = NULL;
     __atomic_store_n(&slot->state, STI_SLOT_MAKING, __ATOMIC_RELEASE);
@@ -183,10 +188,23 @@ make_missing(struct sti_horizon *horizon, uint64_t first_epoch, uint64_t fetch_e
             continue;
         if (state == STI_SLOT_MAKING)
             return; /* one after the other: the next one continues its generator */
-        struct sti_epoch_slot *unused = unused_slot(horizon, first_epoch, end_epoch);
+        struct sti_epoch_slot *unused = unused_slot(horizon, epoch, first_epoch, end_epoch);
         if (unused)
             start_making(horizon, unused, epoch, epoch == fetch_epoch);
         return;
+    }
+}
+
+void
+sti_table_hurry(struct sti_horizon *horizon)
+{
+    for (uint32_t at = 0; at < horizon->n_slots; at++) {
+        struct sti_epoch_slot *slot = &horizon->slots[at];
+
+        if (state_of(slot) != STI_SLOT_MAKING || slot->is_hurried)
+            continue;
+        slot->is_hurried = true;
+        sti_pool_hurry(horizon->opts.pool, &slot->job);
     }
 }
 
@@ -279,6 +297,8 @@ sti_table_step(struct sti_horizon *horizon, uint64_t returned_position)
         returned_position = horizon->base_position;
     sti_horizon_locate(horizon, horizon->fetch_position, &fetch_epoch, &idx);
     sti_horizon_locate(horizon, returned_position, &first_epoch, &idx);
+    if (horizon->opts.wants_next_use && horizon->linked_position < returned_position)
+        sti_horizon_locate(horizon, horizon->linked_position, &first_epoch, &idx);
     make_missing(horizon, first_epoch, fetch_epoch);
     return link_some(horizon);
 }

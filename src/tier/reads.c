@@ -199,8 +199,7 @@ lose_piece(struct sti_fetcher *fetcher, const struct sti_piece *piece, int code)
 
     if (piece->slot.segment != STI_SSD_NO_SLOT)
         sti_ssd_settle(fetcher->ssd, piece->slot, false);
-    sti_store_put(fetcher->store, piece->address, piece->length,
-                  piece->length >= STI_IN_PLACE_BYTES);
+    sti_fetcher_put_memory(fetcher, piece->sample, piece->address);
     entry->pins = 0;
     /* Replaced for good, so that every epoch replaces alike; else tried again when it
      * comes. */
@@ -420,13 +419,13 @@ struct sti_entry *
 sti_fetcher_add_piece(struct sti_fetcher *fetcher, struct sti_read *read, uint64_t sample,
                       const struct sti_extent *extent)
 {
-    uint64_t address = sti_fetcher_make_room(fetcher, extent->length, read->is_in_place);
+    uint64_t address = sti_fetcher_make_room(fetcher, sample);
 
     if (address == STI_STORE_NONE)
         return NULL;
     struct sti_entry *entry = sti_catalog_need(fetcher->catalog, sample);
     if (!entry) {
-        sti_store_put(fetcher->store, address, extent->length, read->is_in_place);
+        sti_fetcher_put_memory(fetcher, sample, address);
         return NULL;
     }
     struct sti_ssd_slot slot = {.segment = STI_SSD_NO_SLOT};

@@ -99,7 +99,7 @@ copy(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item, uint
 {
     uint64_t n_bytes = sti_dataset_length(fetcher->opts.dataset, sample);
     bool is_in_place = sti_fetcher_is_in_place(fetcher, sample);
-    uint64_t address = sti_fetcher_make_room(fetcher, n_bytes, is_in_place);
+    uint64_t address = sti_fetcher_make_room(fetcher, sample);
 
     if (address == STI_STORE_NONE)
         return false;

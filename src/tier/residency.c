@@ -12,10 +12,12 @@
  * (policy/density).
  *
  * Invariant: an entry that is PRESENT with no pins is in exactly the index that `kept`
- * names.
+ * names. With pins it is in none, and ORDERED says that `key` is a use that was found
+ * after the sample was staged.
  */
 #include <assert.h>
 
+#include "policy/fit.h"
 #include "tier/fetcher_internal.h"
 
 /* The full position of which an entry holds the low half: keys lie within 2^31 of the
@@ -23,7 +25,7 @@
 static uint64_t
 key_position(const struct sti_fetcher *fetcher, const struct sti_entry *entry)
 {
-    uint64_t newest = sti_horizon_newest(fetcher->horizon);
+    uint64_t newest = sti_horizon_newest(fetcher->horizon, fetcher->position);
 
     return newest - (uint32_t)((uint32_t)newest - entry->key);
 }
@@ -51,30 +53,133 @@ unkeep(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entry *entry)
     entry->kept = STI_KEPT_NOT;
 }
 
+/* ---- what the SSD has, too --------------------------------------------------------- */
+
+/* A sample that the SSD has is only passing through: it is in memory because a batch needs
+ * it. As much as transit_bytes of such samples have memory of their own, so that they take
+ * none from those that memory alone holds. */
+static bool
+can_pass(const struct sti_fetcher *fetcher, uint64_t n_bytes)
+{
+    return fetcher->passing_bytes + n_bytes <= fetcher->sizes.transit_bytes;
+}
+
+static void
+begin_to_pass(struct sti_fetcher *fetcher, uint64_t sample, uint64_t n_bytes)
+{
+    if (can_pass(fetcher, n_bytes) && sti_bitset_add(&fetcher->passing, sample))
+        fetcher->passing_bytes += n_bytes;
+}
+
+static bool
+has_memory(const struct sti_fetcher *fetcher, uint64_t n_bytes, bool is_stored)
+{
+    uint64_t used_bytes = sti_store_used_bytes(fetcher->store) - fetcher->passing_bytes;
+
+    return used_bytes + n_bytes <= fetcher->sizes.store_bytes ||
+           (is_stored && can_pass(fetcher, n_bytes));
+}
+
+/* ---- memory ------------------------------------------------------------------------ */
+
+void
+sti_fetcher_put_memory(struct sti_fetcher *fetcher, uint64_t sample, uint64_t address)
+{
+    uint64_t n_bytes = sti_dataset_length(fetcher->opts.dataset, sample);
+
+    if (fetcher->sizes.transit_bytes > 0 && sti_bitset_remove(&fetcher->passing, sample))
+        fetcher->passing_bytes -= n_bytes;
+    sti_store_put(fetcher->store, address, n_bytes, sti_fetcher_is_in_place(fetcher, sample));
+}
+
 /* Lets an unused sample go that is in no index any more. */
 static void
 drop(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entry *entry)
 {
     assert(entry->pins == 0 && entry->state == STI_SAMPLE_PRESENT);
-    sti_store_put(fetcher->store, entry->address, sti_dataset_length(fetcher->opts.dataset, sample),
-                  sti_fetcher_is_in_place(fetcher, sample));
+    sti_fetcher_put_memory(fetcher, sample, entry->address);
     entry->kept = STI_KEPT_NOT;
     entry->state = STI_SAMPLE_ABSENT;
     sti_catalog_forget(fetcher->catalog, sample);
 }
 
-/* Evicts one sample; false when there is none to evict. */
-static bool
-evict(struct sti_fetcher *fetcher)
+static uint64_t
+victim_sample(struct sti_fetcher *fetcher, enum sti_victim victim, uint64_t value)
 {
-    uint64_t value;
-    enum sti_victim victim =
-        sti_evictor_take(fetcher->evictor, sti_horizon_newest(fetcher->horizon), &value);
+    return victim == STI_VICTIM_POSITION ? sti_horizon_sample(fetcher->horizon, value) : value;
+}
 
-    if (victim == STI_VICTIM_NONE)
+/* Whether a next use lies so far in the next epoch that missing it there costs no more
+ * than missing the farthest: what was staged before it makes the room for its read. The
+ * farther half of those that may go is taken to be. */
+static bool
+is_far(const struct sti_fetcher *fetcher, uint64_t position)
+{
+    const struct sti_batch_cut *cut = &fetcher->record->cut;
+    uint64_t end_position = cut->first_position - cut->epoch_step * fetcher->opts.batch_size +
+                            sti_horizon_epoch_length(fetcher->horizon);
+
+    return position >= end_position && (position - end_position) * fetcher->sizes.average_bytes >=
+                                           2 * fetcher->sizes.held_bytes;
+}
+
+/* Of the first that have to go, the one to go so that least is left unused. */
+static uint64_t
+find_fit(struct sti_fetcher *fetcher, uint64_t need_bytes)
+{
+    uint64_t values[STI_FIT_MOST], sizes[STI_FIT_MOST];
+    uint32_t n_seen = 0, n = 0;
+    uint64_t n_alike = 0;
+    enum sti_victim victim =
+        sti_evictor_look(fetcher->evictor, sti_horizon_newest(fetcher->horizon, fetcher->position),
+                         values, STI_FIT_MOST, &n_seen, &n_alike);
+
+    if (n_seen == 0)
+        return UINT64_MAX;
+    for (; n < n_seen; n++) {
+        if (n > n_alike / 2 && victim == STI_VICTIM_POSITION && !is_far(fetcher, values[n]))
+            break;
+        sizes[n] =
+            sti_dataset_length(fetcher->opts.dataset, victim_sample(fetcher, victim, values[n]));
+    }
+    return victim_sample(fetcher, victim, values[sti_fit_choose(sizes, n, need_bytes)]);
+}
+
+/* Near an epoch's end what is not used of the store is missed in the next one. */
+static bool
+must_fit(const struct sti_fetcher *fetcher)
+{
+    const struct sti_record *record = fetcher->record;
+
+    if (fetcher->opts.policy != STK_POLICY_NEXT_USE || !record ||
+        sti_dataset_uniform_bytes(fetcher->opts.dataset) > 0)
         return false;
-    uint64_t sample =
-        victim == STI_VICTIM_POSITION ? sti_horizon_sample(fetcher->horizon, value) : value;
+    uint64_t length = sti_horizon_epoch_length(fetcher->horizon);
+    uint64_t idx = record->cut.epoch_step * fetcher->opts.batch_size + record->n_taken;
+    return length > 0 && (length - idx) * fetcher->sizes.average_bytes <= fetcher->sizes.held_bytes;
+}
+
+/* Evicts one sample so that need_bytes more can be taken, or a part of them; false when
+ * there is none to evict. */
+static bool
+evict(struct sti_fetcher *fetcher, uint64_t need_bytes)
+{
+    uint64_t sample = UINT64_MAX;
+    uint64_t value;
+
+    if (need_bytes > 0 && must_fit(fetcher)) {
+        sample = find_fit(fetcher, need_bytes);
+        if (sample != UINT64_MAX)
+            unkeep(fetcher, sample, sti_catalog_find(fetcher->catalog, sample));
+    } else {
+        enum sti_victim victim = sti_evictor_take(
+            fetcher->evictor, sti_horizon_newest(fetcher->horizon, fetcher->position), &value);
+
+        if (victim != STI_VICTIM_NONE)
+            sample = victim_sample(fetcher, victim, value);
+    }
+    if (sample == UINT64_MAX)
+        return false;
     drop(fetcher, sample, sti_catalog_find(fetcher->catalog, sample));
     return true;
 }
@@ -89,32 +194,91 @@ must_go_outside(struct sti_fetcher *fetcher)
            sti_staging_ready(&fetcher->staging) == 0;
 }
 
-uint64_t
-sti_fetcher_make_room(struct sti_fetcher *fetcher, uint64_t n_bytes, bool is_in_place)
+/*
+ * Whether to wait rather than to evict: what would go now might be known to be used soon
+ * a moment later, and going without that costs up to the staged bytes at an epoch's end.
+ *
+ * Such a wait always ends, since nothing that it waits for waits for memory, for the
+ * origin or for the consumer:
+ *   - It is over when the next epoch's table is made and linked. The job that makes a table
+ *     is computation on the pool; hurried, only what is urgent already is before it.
+ *   - Linking is the horizon's step alone. A step that has linked something asks for another
+ *     one; the end of the job wakes the loop; and a walk that stops for the order at
+ *     another position than the step was told asks for one more, which begins the job.
+ *   - There is a slot for the table: horizon_table.c.
+ *   - Without memory for a table there is no wait, and no later than that the eviction takes
+ *     whatever is there. A list and a computed order never have to be waited for.
+ * So borrowed batches, other loaders, an interrupt, a seek or a stop neither end the wait
+ * nor are held up by it: commands are obeyed at the head of each step. Where nothing can
+ * be evicted at the end of the wait, everything in the store is staged or under way, and
+ * then it is as it was without waiting: reads come to their end, and the consumer holds
+ * no more than borrow_max batches beside which two have room.
+ */
+static bool
+must_wait_for_order(struct sti_fetcher *fetcher)
 {
+    bool is_waited_for = sti_staging_ready(&fetcher->staging) == 0;
+    /* The position being taken; fetcher->position lies behind it. */
+    bool must_wait =
+        sti_horizon_is_catching_up(fetcher->horizon, fetcher->position - 1, !is_waited_for);
+
+    fetcher->is_waiting_for_order |= must_wait;
+    return must_wait;
+}
+
+/* A place for a sample within what may be used now; STI_STORE_NONE without one. */
+static uint64_t
+get_memory(struct sti_fetcher *fetcher, uint64_t sample, uint64_t n_bytes)
+{
+    bool is_stored = fetcher->sizes.transit_bytes > 0 && sti_ssd_has(fetcher->ssd, sample);
+
+    if (!has_memory(fetcher, n_bytes, is_stored))
+        return STI_STORE_NONE;
+    uint64_t address =
+        sti_store_get(fetcher->store, n_bytes, sti_fetcher_is_in_place(fetcher, sample));
+    if (address != STI_STORE_NONE && is_stored)
+        begin_to_pass(fetcher, sample, n_bytes);
+    return address;
+}
+
+/* What is missing for so many bytes more. */
+static uint64_t
+need_of(const struct sti_fetcher *fetcher, uint64_t n_bytes)
+{
+    uint64_t wanted_bytes = sti_store_used_bytes(fetcher->store) - fetcher->passing_bytes + n_bytes;
+
+    return wanted_bytes > fetcher->sizes.store_bytes ? wanted_bytes - fetcher->sizes.store_bytes
+                                                     : 0;
+}
+
+uint64_t
+sti_fetcher_make_room(struct sti_fetcher *fetcher, uint64_t sample)
+{
+    uint64_t n_bytes = sti_dataset_length(fetcher->opts.dataset, sample);
+
     for (;;) {
-        uint64_t address = sti_store_get(fetcher->store, n_bytes, is_in_place);
+        uint64_t address = get_memory(fetcher, sample, n_bytes);
 
         if (address != STI_STORE_NONE)
             return address;
-        /* What would be evicted now might be known to be used soon a moment later; as
-         * long as the consumer has batches, wait for the knowledge. */
-        if (sti_horizon_is_catching_up(fetcher->horizon) &&
-            sti_staging_ready(&fetcher->staging) > 0)
+        if (must_wait_for_order(fetcher))
             return STI_STORE_NONE;
-        if (!evict(fetcher))
+        if (!evict(fetcher, need_of(fetcher, n_bytes)))
             break;
     }
     if (!must_go_outside(fetcher))
         return STI_STORE_NONE;
-    return sti_store_get_outside(fetcher->store, n_bytes, is_in_place);
+    return sti_store_get_outside(fetcher->store, n_bytes, sti_fetcher_is_in_place(fetcher, sample));
 }
 
 void
 sti_fetcher_pin(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entry *entry)
 {
-    if (entry->pins == 0)
+    if (entry->pins == 0) {
         unkeep(fetcher, sample, entry);
+        if (fetcher->sizes.transit_bytes > 0 && sti_ssd_has(fetcher->ssd, sample))
+            begin_to_pass(fetcher, sample, sti_dataset_length(fetcher->opts.dataset, sample));
+    }
     entry->pins++;
 }
 
@@ -188,20 +352,36 @@ sti_fetcher_settle(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entr
     }
 }
 
+/* The next use of a record's item, as far as it is known now. */
+static uint64_t
+next_use_of(struct sti_fetcher *fetcher, const struct sti_record *record, uint32_t item,
+            const struct sti_entry *entry)
+{
+    uint64_t next_use = record->next_use[item];
+
+    if (fetcher->opts.policy != STK_POLICY_NEXT_USE || next_use == STI_POSITION_OF_ANOTHER)
+        return STI_POSITION_UNKNOWN;
+    if (next_use == STI_POSITION_UNKNOWN)
+        next_use = sti_fetcher_next_use(fetcher, record->cut.first_position + item);
+    /* A batch held for long outlives its epoch's table, but not what was told of it. */
+    if (next_use == STI_POSITION_UNKNOWN && entry->kept == STI_KEPT_ORDERED)
+        next_use = key_position(fetcher, entry);
+    if (next_use < fetcher->position) /* staged again since */
+        next_use = sti_fetcher_next_use(fetcher, next_use);
+    return next_use;
+}
+
 void
 sti_fetcher_unpin(struct sti_fetcher *fetcher, const struct sti_record *record, uint32_t item)
 {
     uint64_t sample = record->samples[item];
     struct sti_entry *entry = sti_catalog_find(fetcher->catalog, sample);
-    uint64_t next_use = record->next_use[item];
 
     assert(entry->pins > 0);
     if (--entry->pins > 0 || entry->state != STI_SAMPLE_PRESENT)
         return;
-    if (fetcher->opts.policy != STK_POLICY_NEXT_USE || next_use == STI_POSITION_OF_ANOTHER)
-        next_use = STI_POSITION_UNKNOWN;
-    else if (next_use == STI_POSITION_UNKNOWN || next_use < fetcher->position)
-        next_use = sti_fetcher_next_use(fetcher, record->cut.first_position + item);
+    uint64_t next_use = next_use_of(fetcher, record, item, entry);
+    entry->kept = STI_KEPT_NOT;
     sti_fetcher_settle(fetcher, sample, entry, next_use);
 }
 
@@ -211,8 +391,14 @@ sti_fetcher_on_next_use(void *context, uint64_t sample, uint64_t position)
     struct sti_fetcher *fetcher = context;
     struct sti_entry *entry = sti_catalog_find(fetcher->catalog, sample);
 
-    if (entry->state != STI_SAMPLE_PRESENT || entry->pins > 0 || entry->kept != STI_KEPT_UNKNOWN ||
-        position < fetcher->position)
+    if (entry->state != STI_SAMPLE_PRESENT || position < fetcher->position)
+        return;
+    if (entry->pins > 0) { /* in no index; a note for when it is unpinned */
+        entry->kept = STI_KEPT_ORDERED;
+        entry->key = (uint32_t)position;
+        return;
+    }
+    if (entry->kept != STI_KEPT_UNKNOWN)
         return;
     sti_evictor_remove_unknown(fetcher->evictor, sample);
     entry->kept = STI_KEPT_ORDERED;

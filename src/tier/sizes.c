@@ -13,6 +13,8 @@
 #include "tier/sizes.h"
 
 #define RAW_LIMIT_BYTES (UINT64_C(32) << 20)
+/* Of the 64 MiB that a loader may take beside what it is given. */
+#define TRANSIT_MAX_BYTES (UINT64_C(16) << 20)
 
 static uint64_t
 larger(uint64_t a, uint64_t b)
@@ -67,6 +69,16 @@ threshold(const struct sti_dataset *dataset, uint64_t capacity_bytes)
     return sti_density_threshold(&density);
 }
 
+/* Never more than the SSDs have; whole samples, where they have one size. */
+static uint64_t
+transit(const struct sti_sizes *sizes, const struct sti_dataset *dataset, uint64_t ssd_bytes)
+{
+    uint64_t uniform_bytes = sti_dataset_uniform_bytes(dataset);
+    uint64_t n_bytes = smaller(smaller(sizes->held_bytes, TRANSIT_MAX_BYTES), ssd_bytes);
+
+    return uniform_bytes > 0 ? n_bytes - n_bytes % uniform_bytes : n_bytes;
+}
+
 struct sti_sizes
 sti_sizes_choose(const struct sti_fetcher_opts *opts, uint64_t ssd_bytes)
 {
@@ -87,10 +99,14 @@ sti_sizes_choose(const struct sti_fetcher_opts *opts, uint64_t ssd_bytes)
         if (sizes.store_bytes + ssd_bytes < n_bytes)
             sizes.worthy_bytes = threshold(dataset, kept_bytes + ssd_bytes);
     }
+    if (opts->policy == STK_POLICY_NEXT_USE && ssd_bytes > 0 &&
+        sizes.store_bytes + ssd_bytes < n_bytes)
+        sizes.transit_bytes = transit(&sizes, dataset, ssd_bytes);
     sizes.range = sti_density_ssd_range(ram_threshold, sizes.worthy_bytes, ssd_bytes >= n_bytes);
     sizes.lookahead = (struct sti_lookahead){
         .limit_bytes = sizes.held_bytes,
         .least_bytes = smaller(opts->staging_least_bytes, sizes.held_bytes),
+        .transit_bytes = sizes.transit_bytes,
         .memory_bytes = sizes.store_bytes,
         .ssd_bytes = ssd_bytes,
         .data_bytes = n_bytes,

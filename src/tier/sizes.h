@@ -14,6 +14,7 @@
 struct sti_sizes {
     uint64_t store_bytes;       /* payload that memory holds, staged and cached */
     uint64_t held_bytes;        /* of it, for batches at most */
+    uint64_t transit_bytes;     /* beside it, for samples of batches that the SSDs have, too */
     uint64_t small_bytes;       /* smaller samples stay in memory for good; 0: none do */
     uint64_t small_room_bytes;  /* what all of them together have at most */
     uint64_t worthy_bytes;      /* larger samples are worth less room; UINT64_MAX: none are */

@@ -515,19 +515,23 @@ sti_ssd_close(struct sti_ssd *ssd)
 uint64_t
 sti_ssd_capacity_bytes(const struct sti_ssd *ssd)
 {
+    uint64_t uniform_bytes = sti_dataset_uniform_bytes(ssd->opts.dataset);
     uint64_t sum_bytes = 0;
 
     for (uint32_t at = 0; at < ssd->opts.n_parts; at++) {
         const struct sti_ssd_part_state *part = &ssd->parts[at];
+        uint64_t share_bytes = ssd->shares[at].share_bytes;
 
         if (part->is_dropped)
             continue;
+        if (uniform_bytes > 0) /* what is left over a whole sample holds nothing */
+            share_bytes -= share_bytes % uniform_bytes;
         /* What another job keeps, or a larger share left, counts as far as it is
          * there. */
-        if (!part->dir.is_writable || ssd->used_bytes[at] > ssd->shares[at].share_bytes)
+        if (!part->dir.is_writable || ssd->used_bytes[at] > share_bytes)
             sum_bytes += ssd->used_bytes[at];
         else
-            sum_bytes += ssd->shares[at].share_bytes;
+            sum_bytes += share_bytes;
     }
     return sum_bytes;
 }

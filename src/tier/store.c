@@ -15,7 +15,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <sched.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -61,7 +60,7 @@ struct sti_store {
     uint64_t touched_bytes; /* atomic */
     uint64_t goal_bytes;    /* atomic: how far the job is to go; set by the loop */
     int is_stopping;        /* atomic: set by free, read by the job */
-    int is_touching;        /* atomic: cleared by the job as its last act; pairs with free */
+    int is_touching;        /* atomic: cleared by the job when it ends for now */
 };
 
 static void
@@ -187,9 +186,7 @@ sti_store_free(struct sti_store *store)
     if (!store)
         return;
     __atomic_store_n(&store->is_stopping, 1, __ATOMIC_RELEASE);
-    /* The job sees the flag within a step; a pool that is busy runs it soon after. */
-    while (__atomic_load_n(&store->is_touching, __ATOMIC_ACQUIRE))
-        (void)sched_yield(); /* a few milliseconds at most */
+    sti_pool_withdraw(store->pool, &store->touch_job); /* ends within a step */
     for (uint32_t at = 0; at < OUTSIDE_MAX; at++)
         sti_mem_free(store->outside[at]);
     sti_heap_free(store->small_heap);
