@@ -6,7 +6,7 @@
 #
 #     bench/creation.sh [ROUNDS [SCENARIO]]       default: 5 rounds, fastpersist-0.7b
 #
-# BUILD build directory, WORK where files lie, SIZE of the checkpoint measured (1G), PYTHON with torch.
+# BUILD build directory, WORK where files lie, SIZE of what is saved (1G), PYTHON with torch.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -22,7 +22,9 @@ scenario=${2:-fastpersist-0.7b}
 mkdir -p "$work/root"
 trap 'rm -rf "$work"' EXIT
 rate() { # what of its JSON: MB/s
-    "$python" -c 'import json, sys; run = json.load(sys.stdin); print(run["bytes"] / run["seconds"] / 1e6)'
+    "$python" -c 'import json, sys
+run = json.load(sys.stdin)
+print(run["bytes"] / run["seconds"] / 1e6)'
 }
 median() { sort -g "$1" | sed -n "$((($(wc -l <"$1") + 1) / 2))p"; }
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Processor time to plan 90 epochs on one core: 1.28 M samples on 16 ranks (promised: 3 s, and 1 s for
-# an epoch planned at the end of the one before) and 14.2 M on 1,024 (120 s, 4 GB).
+# Processor time to plan 90 epochs on one core: 1.28 M samples on 16 ranks (promised: 3 s, and 1 s
+# for an epoch planned at the end of the one before) and 14.2 M on 1,024 (120 s, 4 GB).
 #
 #     bench/plan_speed.sh [BUILD-DIRECTORY]
 set -eu

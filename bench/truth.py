@@ -31,8 +31,8 @@ CASES = [
     ("2 ms, everything fits", "rlat=2ms", 4, 1.2, 10000, "next-use"),
     ("compute", "rbps=200M", 16, 0, 40000, "none"),
 ]
-# name, emulated device or slow volume, reads in flight, compute per step in us, decoding per sample in us, bytes of a checkpoint,
-# steps from one to the next
+# name, emulated device or slow volume, reads in flight, compute per step in us, decoding per sample
+# in us, bytes of a checkpoint, steps from one to the next
 JOBS = [
     ("decoding by a callback, 2 threads", "rbps=200M", 64, 10000, 2000, 0, 0),
     ("a checkpoint every 6 steps, same device", "bps=60M", 16, 60000, 0, 8 << 20, 6),

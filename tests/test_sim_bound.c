@@ -146,7 +146,7 @@ clairvoyant_bytes(const struct sti_scenario *scenario)
 static void
 test_bound(void **state)
 {
-    uint32_t n = getenv("STOKER_TEST_LONG") ? 20000 : 400;
+    uint32_t n = getenv("STOKER_TEST_LONG") ? 20000 : 200;
     double worst = 0;
     uint32_t n_cached = 0;
 

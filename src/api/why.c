@@ -154,7 +154,7 @@ int
 stk_explain_why(const stk_dataset *dataset, const stk_explain_opts *opts, stk_sim_policy policy,
                 uint64_t sample, char *text, size_t n_text, stk_error *err)
 {
-    const struct asked asked = {policy, sample, {text, n_text}};
+    const struct asked asked = {policy, sample, (struct sti_sim_text){text, n_text}};
     stk_explain_opts own;
     stk_loader_opts loader;
     stk_order_opts order;
