@@ -154,6 +154,7 @@ static void
 place_points(const struct cli_svg_plot *plot, double *places)
 {
     double step = INFINITY;
+    double first;
     double range;
 
     for (size_t i = 0; i < plot->n_points; i++) {
@@ -165,10 +166,11 @@ place_points(const struct cli_svg_plot *plot, double *places)
         if (i > 0)
             step = fmin(step, places[i] - places[i - 1]);
     }
-    range = plot->n_points > 1 ? places[plot->n_points - 1] - places[0] : 0;
+    first = places[0];
+    range = plot->n_points > 1 ? places[plot->n_points - 1] - first : 0;
     for (size_t i = 0; i < plot->n_points; i++) {
         if (range > 0 && step * SPREAD_MAX >= range)
-            places[i] = (i ? places[i] - places[0] : 0) / range;
+            places[i] = (places[i] - first) / range;
         else
             places[i] = plot->n_points > 1 ? (double)i / (double)(plot->n_points - 1) : 0.5;
     }
