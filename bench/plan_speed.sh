@@ -1,7 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Time to plan: 1.28 M samples on 16 ranks (promised: 3 s) and 14.2 M on 1,024 (120 s, 4 GB), 90
-# epochs each, on one core. Usage: bench/plan_speed.sh [BUILD-DIRECTORY]
+# Processor time to plan 90 epochs on one core: 1.28 M samples on 16 ranks (promised: 3 s, and 1 s
+# for an epoch planned at the end of the one before) and 14.2 M on 1,024 (120 s, 4 GB).
+#
+#     bench/plan_speed.sh [BUILD-DIRECTORY]
 set -eu
 build="${1:-build}"
 "$build/tests/plan_speed" 1281167 16 90

@@ -25,7 +25,9 @@ struct bench_load_request {
     bool quiet;          /* no progress on stderr */
     bool explain;        /* tells the run beforehand, too, with what was learned in it */
     bool warm;           /* stoker explain: the SSDs are full from the start */
-    stk_costs costs;     /* as given; what is 0 is taken from the run or from a probe */
+    bool asks_why;       /* stoker explain: of one sample only */
+    uint64_t why;
+    stk_costs costs; /* as given; what is 0 is taken from the run or from a probe */
 };
 
 /* An epoch or the whole run. */

@@ -10,6 +10,7 @@
 #include "bench_save.h"
 #include "cmd.h"
 #include "explain_report.h"
+#include "explain_why.h"
 
 #define EXIT_INTERRUPTED 130
 
@@ -90,6 +91,10 @@ const char cmd_explain_help[] =
     "  --compute-us N         between two batches\n"
     "  --warm                 the SSDs hold from the start what they can\n"
     "  --json                 print one JSON object\n"
+    "  --why SAMPLE           say where a sample is in the run and why, for all --world ranks "
+    "with\n"
+    "                         these tiers each, and no more: under --policy, else under next-use\n"
+    "                         and what ranks that reach each other would do\n"
     "\n"
     "Without --origin-rate no time is told for the origin.\n";
 
@@ -155,6 +160,7 @@ parse(struct bench_load_request *r, struct parsed *p, int argc, char **argv)
         {"crc", CLI_FLAG, &r->crc, 0, 0, NULL, NULL},
         {"explain", CLI_FLAG, &r->explain, 0, 0, NULL, NULL},
         {"warm", CLI_FLAG, &r->warm, 0, 0, NULL, NULL},
+        {"why", CLI_U64, &r->why, 0, 0, NULL, &r->asks_why},
         {"origin-rate", CLI_U64, &p->origin_rate, 1, 0, NULL, NULL},
         {"origin-latency-us", CLI_U64, &p->origin_latency_us, 1, 0, NULL, NULL},
         {"ssd-rate", CLI_U64, &p->ssd_rate, 1, 0, NULL, NULL},
@@ -298,6 +304,8 @@ bench_load(int argc, char **argv)
 
     if (rc != CLI_OK)
         return rc;
+    if (request.asks_why)
+        return cli_usage_error(argv[0], "--why is an option of \"stoker explain\"");
     if (!p.epochs && !request.steps)
         return cli_usage_error(argv[0], "--epochs 0 never ends; it needs --steps");
     rc = bench_load_run(argv[0], &request, &result);
@@ -356,6 +364,10 @@ explain(const char *command, const struct bench_load_request *request, bool json
     }
     result.dataset = (stk_dataset_info){STK_DATASET_INFO_INIT};
     (void)stk_dataset_get_info(open.dataset, &result.dataset); /* the size is right */
+    if (request->asks_why) {
+        rc = explain_why(command, request, open.dataset);
+        goto out;
+    }
     probe_ssd(engine, request->engine.tiers, &result.costs);
     rc = bench_explain(command, request, open.dataset, &result.costs, &result.explained);
     if (rc == CLI_OK)

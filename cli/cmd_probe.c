@@ -21,6 +21,7 @@ const char cmd_probe_help[] =
     "  --file-bytes N     of the file that is made; default 64M\n"
     "  --point-ms N       time for each point, 10 .. 60000; default 200\n"
     "  --io-method NAME   auto (default), uring or sync\n"
+    "  --shape SPEC       of slow storage that is emulated: \"rbps=40M riops=4000 rlat=500us\"\n"
     "  --json             print one JSON object\n";
 
 static int
@@ -69,6 +70,7 @@ cmd_probe(int argc, char **argv)
     const struct cli_option options[] = {
         {.name = "file-bytes", .kind = CLI_SIZE, .value = &opts.file_bytes},
         {.name = "point-ms", .kind = CLI_U64, .value = &point_ms, .low = 1, .high = UINT32_MAX},
+        {.name = "shape", .kind = CLI_TEXT, .value = &engine_opts.shape},
         {.name = "io-method", .kind = CLI_TEXT, .value = &engine_opts.io_method},
         {.name = "json", .kind = CLI_FLAG, .value = &json},
     };

@@ -14,11 +14,11 @@
 #include <jansson.h>
 
 #define FILE_BYTES_MAX ((size_t)1 << 20)
-#define VALUE_MAX 512
+#define VALUE_MAX 1024
 
 struct load {
     const char *path;
-    char *text;
+    const char *text;
     char *message;
     size_t n_message;
 };
@@ -115,6 +115,36 @@ value_text(const json_t *value, char *text)
     return n < 0 || n >= VALUE_MAX ? -1 : 0;
 }
 
+/* "; it must be RANGE" for a key that there is, else "". */
+static const char *
+range_text(const char *key, char *text, size_t n_text)
+{
+    stk_scenario_key_info info;
+
+    text[0] = '\0';
+    for (uint32_t idx = 0; stk_scenario_key(idx, &info) == 0; idx++)
+        if (!strcmp(info.key, key))
+            (void)snprintf(text, n_text, "; it must be %s", info.range);
+    return text;
+}
+
+/* Keys that contradict each other: the message begins with the one to change, which may
+ * have its default. */
+static int
+check_keys(const struct load *load, const json_t *root, const stk_scenario *scenario)
+{
+    char key[64];
+    stk_error err;
+
+    if (stk_scenario_check(scenario, &err) == 0)
+        return 0;
+    (void)snprintf(key, sizeof(key), "%.*s", (int)strcspn(err.message, " "), err.message);
+    if (json_object_get(root, key))
+        return say(load, key, err.message);
+    (void)snprintf(load->message, load->n_message, "%s: %s", load->path, err.message);
+    return -1;
+}
+
 static int
 set_keys(const struct load *load, json_t *root, stk_scenario *scenario)
 {
@@ -124,14 +154,16 @@ set_keys(const struct load *load, json_t *root, stk_scenario *scenario)
     json_object_foreach(root, key, value)
     {
         char text[VALUE_MAX];
-        char what[STK_ERROR_MESSAGE_SIZE];
+        char what[STK_ERROR_MESSAGE_SIZE + 160];
+        char range[160];
         stk_error err;
 
         if (!strcmp(key, "base"))
             continue;
         if (value_text(value, text)) {
             (void)snprintf(what, sizeof(what),
-                           "%.80s is neither a number, a word nor a list of [x, y] pairs", key);
+                           "%.80s is neither a number, a word nor a list of [x, y] pairs%s", key,
+                           range_text(key, range, sizeof(range)));
             return say(load, key, what);
         }
         if (stk_scenario_set(scenario, key, text, &err))
@@ -153,7 +185,7 @@ make_scenario(const struct load *load, json_t *root, stk_scenario **ret_scenario
         return say(load, "base", "base must be the name of a built-in scenario");
     if (stk_scenario_new(&scenario, json_string_value(base), &err))
         return say(load, "base", err.message);
-    if (set_keys(load, root, scenario)) {
+    if (set_keys(load, root, scenario) || check_keys(load, root, scenario)) {
         stk_scenario_free(scenario);
         return -1;
     }
@@ -162,7 +194,7 @@ make_scenario(const struct load *load, json_t *root, stk_scenario **ret_scenario
 }
 
 /* Reads what a file has into text, FILE_BYTES_MAX + 1 bytes, and ends it by a zero.
- * Returns 0 or an error number. */
+ * Returns 0 or an error number; EILSEQ: there is a zero in it. */
 static int
 read_into(const char *path, char *text)
 {
@@ -180,7 +212,7 @@ read_into(const char *path, char *text)
     if (n_bytes > FILE_BYTES_MAX)
         return EFBIG;
     text[n_bytes] = '\0';
-    return 0;
+    return strlen(text) == n_bytes ? 0 : EILSEQ;
 }
 
 /* The whole file as a text. Returns NULL with errno set. */
@@ -198,17 +230,14 @@ read_text(const char *path)
 }
 
 int
-cli_scenario_load(const char *path, stk_scenario **ret_scenario, char *message, size_t n_message)
+cli_scenario_parse(const char *path, const char *text, stk_scenario **ret_scenario, char *message,
+                   size_t n_message)
 {
-    struct load load = {path, read_text(path), message, n_message};
+    const struct load load = {path, text, message, n_message};
     json_error_t error;
     int rc;
 
-    if (!load.text) {
-        (void)snprintf(message, n_message, "cannot read %s: %s", path, strerrordesc_np(errno));
-        return -1;
-    }
-    json_t *root = json_loads(load.text, JSON_REJECT_DUPLICATES, &error);
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
     if (root) {
         rc = make_scenario(&load, root, ret_scenario);
     } else {
@@ -216,6 +245,20 @@ cli_scenario_load(const char *path, stk_scenario **ret_scenario, char *message, 
         rc = -1;
     }
     json_decref(root);
-    free(load.text);
+    return rc;
+}
+
+int
+cli_scenario_load(const char *path, stk_scenario **ret_scenario, char *message, size_t n_message)
+{
+    char *text = read_text(path);
+
+    if (!text) {
+        (void)snprintf(message, n_message, "cannot read %s: %s", path,
+                       errno == EILSEQ ? "it has a byte that is zero" : strerrordesc_np(errno));
+        return -1;
+    }
+    int rc = cli_scenario_parse(path, text, ret_scenario, message, n_message);
+    free(text);
     return rc;
 }

@@ -14,4 +14,9 @@
 int
 cli_scenario_load(const char *path, stk_scenario **ret_scenario, char *message, size_t n_message);
 
+/* The same from a text; path: what messages call it. */
+int
+cli_scenario_parse(const char *path, const char *text, stk_scenario **ret_scenario, char *message,
+                   size_t n_message);
+
 #endif

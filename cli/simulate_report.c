@@ -238,7 +238,7 @@ draw_bars(const struct sim_report *report, const char *path, bool has_times)
     struct cli_svg_series series = {"", values};
     struct cli_svg_plot plot = {
         .title = report->scenario,
-        .y_label = has_times ? "seconds" : "% of steady reads from the origin",
+        .y_label = has_times ? "seconds" : "% of reads after the first epoch from the origin",
         .x_names = names,
         .series = &series,
         .n_series = 1,
@@ -262,7 +262,7 @@ draw_lines(const struct sim_report *report, const char *path, bool has_times)
     struct cli_svg_plot plot = {
         .title = report->scenario,
         .x_label = report->sweep_key,
-        .y_label = has_times ? "seconds" : "% from origin",
+        .y_label = has_times ? "seconds" : "% of reads after the first epoch from the origin",
         .x_names = names,
         .n_points = report->n_runs,
         .series = series,

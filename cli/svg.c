@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #define WIDTH 800.0
 #define LEFT 90.0
@@ -17,6 +18,7 @@
 #define LINES_HEIGHT 320.0
 #define LEGEND_WIDTH 190.0
 #define TICKS 5
+#define SPREAD_MAX 30 /* of the x values' range to their least step, for a scale of numbers */
 
 static const char *const colors[] = {
     "#1b6ca8", "#d1495b", "#2e933c", "#edae49", "#6a4c93", "#00798c", "#8d5524", "#ff7f51",
@@ -104,12 +106,22 @@ cli_svg_bars(const char *path, const struct cli_svg_plot *plot, double bound)
 {
     FILE *to = fopen(path, "we");
     const double left = LEFT + 80;
-    double scale = (WIDTH - left - 90) / largest(plot, bound);
+    double most = largest(plot, bound);
+    double scale = (WIDTH - left - 90) / most;
     double bottom = TOP + BAR_STEP * (double)plot->n_points;
 
     if (!to)
         return -1;
     begin(to, bottom + 48, plot->title);
+    for (unsigned tick = 0; tick * tick_step(most) <= most; tick++) {
+        double value = tick * tick_step(most);
+        char text[32];
+
+        (void)snprintf(text, sizeof(text), "%.6g", value);
+        put_line(to, (double[]){left + value * scale, TOP},
+                 (double[]){left + value * scale, bottom}, "stroke=\"#dddddd\"");
+        put_label(to, left + value * scale, bottom + 16, "middle", text);
+    }
     for (size_t i = 0; i < plot->n_points; i++) {
         double value = plot->series[0].values[i];
         double y = TOP + BAR_STEP * (double)i;
@@ -121,35 +133,67 @@ cli_svg_bars(const char *path, const struct cli_svg_plot *plot, double bound)
                           "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.0f\" "
                           "fill=\"%s\"/>\n",
                           left, y + 4, value * scale, BAR_STEP - 10, colors[0]);
-        (void)snprintf(text, sizeof(text), "%.6g", value);
+        (void)snprintf(text, sizeof(text), value >= 1000 ? "%.0f" : "%.4g", value);
         put_label(to, left + fmax(value, 0) * scale + 6, y + 18, "start",
                   value >= 0 ? text : "does not fit");
     }
     if (bound >= 0) {
         double x = left + bound * scale;
 
-        put_line(to, (double[]){x, TOP - 6}, (double[]){x, bottom},
-                 "stroke=\"#d1495b\" stroke-dasharray=\"5 3\"");
-        put_label(to, x, bottom + 14, "middle", "bound");
+        put_line(to, (double[]){x, TOP - 4}, (double[]){x, bottom},
+                 "stroke=\"#d1495b\" stroke-width=\"1.5\" stroke-dasharray=\"5 3\"");
+        put_label(to, x, TOP - 8, "middle", "bound");
     }
-    put_label(to, (left + WIDTH) / 2, bottom + 34, "middle", plot->y_label);
+    put_label(to, (left + WIDTH - 90) / 2, bottom + 36, "middle", plot->y_label);
     return end(to);
 }
 
+/* Where the points are from left to right, 0 .. 1: by their values where all names are
+ * numbers, rising, and none would come too close to another; else evenly. */
 static void
-put_series(FILE *to, const struct cli_svg_plot *plot, size_t s, double scale)
+place_points(const struct cli_svg_plot *plot, double *places)
+{
+    double step = INFINITY;
+    double first;
+    double range;
+
+    for (size_t i = 0; i < plot->n_points; i++) {
+        char *end;
+
+        places[i] = strtod(plot->x_names[i], &end);
+        if (*end || end == plot->x_names[i] || !isfinite(places[i]))
+            step = 0;
+        if (i > 0)
+            step = fmin(step, places[i] - places[i - 1]);
+    }
+    first = places[0];
+    range = plot->n_points > 1 ? places[plot->n_points - 1] - first : 0;
+    for (size_t i = 0; i < plot->n_points; i++) {
+        if (range > 0 && step * SPREAD_MAX >= range)
+            places[i] = (places[i] - first) / range;
+        else
+            places[i] = plot->n_points > 1 ? (double)i / (double)(plot->n_points - 1) : 0.5;
+    }
+}
+
+static void
+put_series(FILE *to, const struct cli_svg_plot *plot, size_t s, double scale, const double *places)
 {
     double bottom = TOP + LINES_HEIGHT;
-    double step =
-        (WIDTH - LEFT - LEGEND_WIDTH) / (double)(plot->n_points > 1 ? plot->n_points - 1 : 1);
+    double width = WIDTH - LEFT - LEGEND_WIDTH;
     const char *color = colors[s % (sizeof(colors) / sizeof(colors[0]))];
 
     (void)fprintf(to, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\" points=\"", color);
     for (size_t i = 0; i < plot->n_points; i++)
         if (plot->series[s].values[i] >= 0)
-            (void)fprintf(to, "%.1f,%.1f ", LEFT + step * (double)i,
+            (void)fprintf(to, "%.1f,%.1f ", LEFT + width * places[i],
                           bottom - plot->series[s].values[i] * scale);
     (void)fputs("\"/>\n", to);
+    for (size_t i = 0; i < plot->n_points; i++)
+        if (plot->series[s].values[i] >= 0)
+            (void)fprintf(to, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n",
+                          LEFT + width * places[i], bottom - plot->series[s].values[i] * scale,
+                          color);
     (void)fprintf(to, "<rect x=\"%.0f\" y=\"%.1f\" width=\"12\" height=\"12\" fill=\"%s\"/>\n",
                   WIDTH - LEGEND_WIDTH + 20, TOP + 20 * (double)s, color);
     put_label(to, WIDTH - LEGEND_WIDTH + 38, TOP + 20 * (double)s + 11, "start",
@@ -162,7 +206,7 @@ put_scale(FILE *to, double most, double scale)
     double bottom = TOP + LINES_HEIGHT;
     double step = tick_step(most);
 
-    for (unsigned tick = 0; tick * step <= most; tick++) {
+    for (unsigned tick = 0; tick * step <= most * 1.0001; tick++) {
         double value = tick * step;
         double y = bottom - value * scale;
         char text[32];
@@ -178,21 +222,23 @@ int
 cli_svg_lines(const char *path, const struct cli_svg_plot *plot)
 {
     FILE *to = fopen(path, "we");
-    double most = largest(plot, 0);
+    double most =
+        tick_step(largest(plot, 0)) * ceil(largest(plot, 0) / tick_step(largest(plot, 0)));
     double scale = LINES_HEIGHT / most;
     double bottom = TOP + LINES_HEIGHT;
-    double step =
-        (WIDTH - LEFT - LEGEND_WIDTH) / (double)(plot->n_points > 1 ? plot->n_points - 1 : 1);
+    double width = WIDTH - LEFT - LEGEND_WIDTH;
+    double places[CLI_SVG_POINTS_MAX];
 
     if (!to)
         return -1;
+    place_points(plot, places);
     begin(to, bottom + 52, plot->title);
     put_scale(to, most, scale);
     for (size_t i = 0; i < plot->n_points; i++)
-        put_label(to, LEFT + step * (double)i, bottom + 18, "middle", plot->x_names[i]);
+        put_label(to, LEFT + width * places[i], bottom + 18, "middle", plot->x_names[i]);
     for (size_t s = 0; s < plot->n_series; s++)
-        put_series(to, plot, s, scale);
-    put_label(to, LEFT + (WIDTH - LEFT - LEGEND_WIDTH) / 2, bottom + 40, "middle", plot->x_label);
-    put_label(to, LEFT, TOP - 10, "middle", plot->y_label);
+        put_series(to, plot, s, scale, places);
+    put_label(to, LEFT + width / 2, bottom + 40, "middle", plot->x_label);
+    put_label(to, LEFT - 40, TOP - 12, "start", plot->y_label);
     return end(to);
 }

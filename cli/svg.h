@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #define CLI_SVG_SERIES_MAX 16
+#define CLI_SVG_POINTS_MAX 64
 
 /* A named sequence of values; a negative one is left out. Borrowed. */
 struct cli_svg_series {
@@ -18,7 +19,7 @@ struct cli_svg_plot {
     const char *x_label;
     const char *y_label;
     const char *const *x_names; /* of the n points */
-    size_t n_points;
+    size_t n_points;            /* 1 .. CLI_SVG_POINTS_MAX */
     const struct cli_svg_series *series;
     size_t n_series; /* 1 .. CLI_SVG_SERIES_MAX */
 };
@@ -28,7 +29,8 @@ struct cli_svg_plot {
 int
 cli_svg_bars(const char *path, const struct cli_svg_plot *plot, double bound);
 
-/* Lines: a line per series over the points, evenly spaced. */
+/* Lines: a line per series over the points, which are placed by value where their names
+ * are rising numbers and none comes too close to another, else evenly. */
 int
 cli_svg_lines(const char *path, const struct cli_svg_plot *plot);
 

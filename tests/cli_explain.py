@@ -100,6 +100,23 @@ def main():
                    "--compute-us", "1000").stdout
         if "limit" not in text or "origin" not in text:
             sys.exit(f"explain says {text}")
+        why = ["explain", data, "--format", "record", "--record-bytes", str(RECORD), "--epochs",
+               "3", "--batch", "16", "--tier", "ram:8M", "--why"]
+        text = run(*why, "17", "--world", "4").stdout
+        for words in ("sample 17, 5000 bytes, policy next-use", "policy paper",
+                      "policy coordinated", "epoch 2: rank ", "holds it on its RAM"):
+            if words not in text:
+                sys.exit(f"explain --why does not say '{words}': {text}")
+        reader = int(run("order", "--n", str(SAMPLES), "--epoch", "1", "--all").stdout
+                     .split().index("17")) % 4
+        if f"epoch 1: rank {reader} reads it" not in text:
+            sys.exit(f"rank {reader} reads sample 17 in epoch 1, not: {text}")
+        if "policy lru" not in run(*why, "17", "--policy", "lru").stdout:
+            sys.exit("explain --why --policy lru says something else")
+        if "the scenario has 4000" not in run(*why, "4000", status=1).stderr:
+            sys.exit("explain --why of a sample that is not there")
+        run(*why, "1", "--policy", "pin", status=2)
+        run(*why, "1", "--order", "sequential", status=1)
         told = json.loads(run("explain", data, "--format", "record", "--record-bytes",
                               str(RECORD), "--json").stdout)
         if told["origin_bytes"] != told["bound_bytes"]:

@@ -29,10 +29,16 @@ BAD_FILES = [
     ('{\n"base": 4}', "file.json:2: base must be"),
     ('{"ranks": 1,\n "ranks": 2}', "duplicate"),
     ('{"name": "a \\"ranks\\": b",\n "ranks":\n -1}', "file.json:2: ranks is '-1'"),
-    ('{"ranks": {"ranks": 3}}', "ranks is neither a number"),
+    ('{"ranks": {"ranks": 3}}', "[x, y] pairs; it must be 1 .. 16384"),
+    ('{"ssd_mb": [[0, 5],\n [1]]}', "file.json:1: ssd_mb is neither"),
+    ('{\n"ssd_mb": [[1, 5]]}', "file.json:2: ssd_mb is '1:5'; it must be 0 .. 1e9, or NODE:VALUE"),
+    ('{"ranks": 8,\n"node_ranks": 4,\n"ram_mb": [[0, 5], [2, 6]]}',
+     "file.json:3: ram_mb has a value for node 2; there are 2 nodes"),
+    ('{"name": "a\\u0000b"}', "file.json:1:"),
     ('{"origin_mb_s": [[1, 2], [3]]}', "origin_mb_s is neither"),
     ('{"origin_mb_s": [[2, 2], [1, 3]]}', "origin_mb_s is '2:2 1:3'"),
-    ('{"staging_mb": 1}', "it must hold two batches"),
+    ('{\n"staging_mb": 1}', "file.json:2: staging_mb is 1; it must hold two batches"),
+    ('{"batch": 100000}', "file.json: staging_mb is 1024; it must hold two batches"),
 ]
 
 # arguments after "simulate", what the message must contain, exit status

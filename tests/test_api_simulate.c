@@ -100,7 +100,7 @@ test_ranges_are_true(void **state)
         char beyond[48];
 
         assert_true(strlen(info.help) > 0);
-        if (sscanf(info.range, "%31s .. %31s", low, high) != 2 || !strcmp(info.key, "name") ||
+        if (sscanf(info.range, "%31s .. %31[^ ,]", low, high) != 2 || !strcmp(info.key, "name") ||
             !strcmp(info.key, "origin_mb_s"))
             continue;
         assert_int_equal(stk_scenario_set(scenario, info.key, low, NULL), 0);

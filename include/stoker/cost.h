@@ -7,6 +7,7 @@
 #define STOKER_COST_H
 
 #include <stoker/loader.h>
+#include <stoker/simulate.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -123,6 +124,20 @@ typedef struct stk_explained {
 STK_API int
 stk_explain(const stk_dataset *dataset, const stk_explain_opts *opts, stk_explained *epochs,
             uint32_t n_epochs, stk_explained *ret_run, stk_error *err);
+
+/*
+ * Says in words where a sample of a data set will be in a run under a policy, for all of
+ * the order's ranks, each with these tiers: who reads it when and from where, who keeps
+ * it and why. Of opts the loader and tiers count. The policies of ranks that reach each
+ * other (paper, coordinated) can be asked about too, before there are such ranks. A run
+ * without an end is told for 8 epochs. text: as of stk_simulate_why(). Errors: as
+ * stk_loader_open(); -ENOTSUP other orders than TORCH (DISTRIBUTED) and KEYED, shuffled,
+ * or more than 2^26 samples; -ERANGE no such sample; STK_E_INFEASIBLE, -ENOMEM. Blocks
+ * for computing alone. Any thread.
+ */
+STK_API int
+stk_explain_why(const stk_dataset *dataset, const stk_explain_opts *opts, stk_sim_policy policy,
+                uint64_t sample, char *text, size_t n_text, stk_error *err);
 
 #ifdef __cplusplus
 }

@@ -51,6 +51,7 @@ struct sti_engine {
     bool is_buffered;
     uint64_t allocations_at_open;
     char *cache_dir;
+    char *shape; /* of the emulated device; NULL: none */
     struct sti_mutex lock;
     bool is_unarbitrated;
     uint32_t n_arbiters STI_GUARDED_BY(&lock);
@@ -207,7 +208,9 @@ open_parts(struct sti_engine *engine, const stk_engine_opts *opts, stk_error *er
     engine->is_buffered = opts->buffered == 1;
     engine->is_unarbitrated = opts->unarbitrated == 1;
     engine->cache_dir = opts->cache_dir ? sti_mem_strdup(opts->cache_dir) : NULL;
-    if (opts->cache_dir && !engine->cache_dir)
+    engine->shape = opts->shape && opts->shape[0] ? sti_mem_strdup(opts->shape) : NULL;
+    if ((opts->shape && opts->shape[0] && !engine->shape) ||
+        (opts->cache_dir && !engine->cache_dir))
         return sti_error_set(err, -ENOMEM, "no memory for the engine");
     int rc = sti_pool_open(&engine->pool, workers, io_threads);
     if (rc < 0)
@@ -276,6 +279,7 @@ sti_engine_close(struct sti_engine *engine)
     sti_cond_fini(&engine->probed);
     sti_mutex_fini(&engine->lock);
     sti_mem_free(engine->cache_dir);
+    sti_mem_free(engine->shape);
     sti_mem_free(engine);
 }
 
@@ -493,7 +497,16 @@ sti_engine_aio_open(struct sti_engine *engine, struct sti_aio **ret_aio, stk_err
                                 .queue_depth = engine->queue_depth,
                                 .max_open_files = engine->max_open_files / 2};
 
-    return sti_aio_open(ret_aio, &opts, err);
+    if (engine->shape) {
+        int rc = sti_shape_new(&opts.shape, engine->shape, err);
+
+        if (rc < 0)
+            return rc;
+    }
+    int rc = sti_aio_open(ret_aio, &opts, err);
+    if (rc < 0)
+        sti_shape_free(opts.shape);
+    return rc;
 }
 
 void

@@ -122,6 +122,7 @@ start(struct request *request)
     /* Knuth's multiplicative congruence, the high bits (TAOCP 2, 3.3.4). */
     point->random = point->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     request->op.offset = (point->random >> 20) % n_blocks * point->block_bytes;
+    request->op.is_shaped = true; /* where the engine emulates a device, that is measured */
     request->began_ns = sti_clock_ns();
     point->n_under_way++;
     sti_aio_submit(point->aio, &request->op);

@@ -380,17 +380,13 @@ give_first_copies(struct sti_assignment *assignment, const struct sti_assign_inp
 int
 sti_assign_coordinated(struct sti_assignment *ret_assignment, const struct sti_assign_input *input)
 {
-    struct sti_assign_input own = *input;
     int rc = sti_assignment_init(ret_assignment, input);
     uint8_t *level = sti_mem_new(input->n_samples, 1);
 
     if (!rc && !level)
         rc = -ENOMEM;
-    if (!rc) {
+    if (!rc)
         give_first_copies(ret_assignment, input, level);
-        own.ties = STI_ASSIGN_TIES_RANDOM; /* copies of different samples on different ranks */
-        rc = fill_ranks(ret_assignment, &own);
-    }
     sti_mem_free(level);
     return rc;
 }

@@ -5,8 +5,8 @@
  *
  *   paper        each rank alone takes what it reads most, until it is full (Dryden et al.,
  *                SC'21). Popular samples are held many times and others by nobody.
- *   coordinated  first every sample gets one holder, the rank that reads it most and has room;
- *                what is left of each rank's room takes copies of what that rank reads most.
+ *   coordinated  every sample gets one holder, the rank that reads it most and has room; what
+ *                is left of each rank's room is for copies (replica.h).
  *
  * Ties go by a hash keyed with rank and seed, or by id, as asked. Capacities may differ.
  * In a rank the RAM is filled before the SSD, by the same order. Pure; a table of counts

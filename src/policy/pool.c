@@ -152,6 +152,14 @@ find_room(const struct sti_pool *pool, uint32_t n_bytes, uint32_t wish)
     return (uint32_t)rank;
 }
 
+/* How far a key is behind the soonest. */
+static uint64_t
+round_from(const struct sti_pool *pool, uint64_t key)
+{
+    return key >= pool->first_key ? key - pool->first_key
+                                  : key + pool->opts.n_keys - pool->first_key;
+}
+
 /* The first that has to go, if it has to go before a sample of a kind and key. */
 static bool
 find_victim(const struct sti_pool *pool, enum sti_keep keep, uint32_t key, uint32_t *ret_sample)
@@ -166,10 +174,17 @@ find_victim(const struct sti_pool *pool, enum sti_keep keep, uint32_t key, uint3
     }
     if (pool->ordered.n_set == 0)
         return false;
-    at = pool->opts.oldest_first ? sti_bitset_next(&pool->ordered, 0)
-                                 : sti_bitset_previous(&pool->ordered, pool->opts.n_keys - 1);
+    if (pool->opts.oldest_first) {
+        at = sti_bitset_next(&pool->ordered, 0);
+        *ret_sample = pool->opts.sample_of_key[at];
+        return at < key;
+    }
+    at = pool->first_key ? sti_bitset_previous(&pool->ordered, pool->first_key - 1)
+                         : STI_BITSET_NONE;
+    if (at == STI_BITSET_NONE)
+        at = sti_bitset_previous(&pool->ordered, pool->opts.n_keys - 1);
     *ret_sample = pool->opts.sample_of_key[at];
-    return pool->opts.oldest_first ? at < key : at > key;
+    return round_from(pool, at) > round_from(pool, key);
 }
 
 uint32_t

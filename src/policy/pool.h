@@ -5,7 +5,8 @@
  * the order of going is a key that the caller gives each kept sample:
  *
  *   farthest first   the key is the position of the next use (Belady), or the place in the order
- *                    of what is worth holding; the largest key goes first.
+ *                    of what is worth holding; the largest key goes first, counted round
+ *                    from first_key.
  *   oldest first     the key is the position of the last use (LRU); the smallest goes first.
  *
  * Samples whose next use is not known, or is beyond the next epoch, go before all others.
@@ -47,6 +48,7 @@ struct sti_pool {
     struct sti_bitset ordered; /* keys of what is held */
     struct sti_bitset unknown; /* samples that go first */
     struct sti_bitset roomy;   /* ranks with room for any sample */
+    uint64_t first_key;        /* the soonest: keys go round. Farthest first only */
 };
 
 /* Errors: -ENOMEM, -EINVAL. sti_pool_fini() in any case. */
@@ -54,6 +56,13 @@ int
 sti_pool_init(struct sti_pool *pool, const struct sti_pool_opts *opts);
 void
 sti_pool_fini(struct sti_pool *pool);
+
+/* From now on keys are counted from here on, round to the one before it. */
+static inline void
+sti_pool_turn(struct sti_pool *pool, uint64_t first_key)
+{
+    pool->first_key = first_key;
+}
 
 /* Who holds a sample: a rank or STI_POOL_NOBODY. */
 static inline uint32_t

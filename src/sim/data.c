@@ -58,7 +58,7 @@ make_sizes(struct sti_sim_data *data)
 {
     const struct sti_scenario *scenario = data->scenario;
 
-    if (scenario->sample_sigma_mb <= 0) {
+    if (scenario->sample_sigma_mb <= 0 && !scenario->sizes) {
         data->same_bytes = draw_bytes(scenario, 0);
         data->max_bytes = data->same_bytes;
         data->total_bytes = data->same_bytes * scenario->samples;
@@ -68,7 +68,8 @@ make_sizes(struct sti_sim_data *data)
     if (!data->bytes)
         return -ENOMEM;
     for (uint64_t sample = 0; sample < scenario->samples; sample++) {
-        data->bytes[sample] = draw_bytes(scenario, sample);
+        data->bytes[sample] =
+            scenario->sizes ? scenario->sizes[sample] : draw_bytes(scenario, sample);
         data->total_bytes += data->bytes[sample];
         if (data->bytes[sample] > data->max_bytes)
             data->max_bytes = data->bytes[sample];

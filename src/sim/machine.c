@@ -6,7 +6,7 @@
  * under way must be written before a step's optimizer, that is, before the step's end.
  *
  * Invariant: a rank's staged bytes are those of samples on the way, waiting or in the
- * current step, and never exceed staging by more than one sample. One thread.
+ * current step, and exceed staging by what the current step needs at most. One thread.
  */
 #include "sim/machine.h"
 
@@ -28,21 +28,25 @@ static double
 preload_s(const struct sti_machine *machine)
 {
     const struct sti_scenario *scenario = machine->scenario;
-    const struct sti_sim_tier *ssd = &scenario->tiers[STI_SIM_SSD_TIER];
     bool to_ssd = machine->plan->policy == STK_SIM_PARALLEL_STAGING ||
                   machine->plan->policy == STK_SIM_LOCALITY_AWARE;
     double n_ranks = (double)scenario->ranks;
-    double mb_s =
-        fmin(sti_curve_at(&scenario->origin, n_ranks) / n_ranks, scenario->origin_link_mb_s);
-    double longest_bytes = 0;
+    double origin_mb_s = sti_curve_at(&scenario->origin, n_ranks) / n_ranks;
+    double n_beside = fmin((double)scenario->node_ranks, n_ranks);
+    double longest_s = 0;
 
     if (!machine->plan->is_preloaded)
         return 0;
-    if (to_ssd)
-        mb_s = fmin(mb_s, ssd->write_mb_s > 0 ? ssd->write_mb_s : ssd->mb_s);
-    for (uint64_t rank = 0; rank < scenario->ranks; rank++)
-        longest_bytes = fmax(longest_bytes, (double)machine->plan->preload_bytes[rank]);
-    return longest_bytes / STI_SIM_BYTES_PER_MB / mb_s;
+    for (uint64_t rank = 0; rank < scenario->ranks; rank++) {
+        const struct sti_sim_node *node = machine->ranks[rank].node;
+        double mb_s = fmin(origin_mb_s, node->origin_link_mb_s / n_beside);
+
+        if (to_ssd)
+            mb_s = fmin(mb_s, node->ssd_write_mb_s / n_beside);
+        longest_s = fmax(longest_s,
+                         (double)machine->plan->preload_bytes[rank] / STI_SIM_BYTES_PER_MB / mb_s);
+    }
+    return longest_s;
 }
 
 /* Whether a step's samples are all there when it begins. */
@@ -104,7 +108,7 @@ step_end(struct sti_machine *machine, double begin_s)
         const struct sti_sim_rank *rank = &machine->ranks[number];
         uint64_t slot = number * machine->n_slots + machine->current % machine->n_slots;
         double compute_s =
-            (double)machine->batch_bytes[slot] / STI_SIM_BYTES_PER_MB / scenario->compute_mb_s;
+            (double)machine->batch_bytes[slot] / STI_SIM_BYTES_PER_MB / rank->node->compute_mb_s;
 
         machine->result.stall_seconds += (rank->ready_s - begin_s) / (double)scenario->ranks;
         end_s = fmax(end_s, rank->ready_s + compute_s);
@@ -216,6 +220,28 @@ init_fills(struct sti_machine *machine)
     return rc ? rc : list_fills(machine);
 }
 
+static void
+init_nodes(struct sti_machine *machine)
+{
+    const struct sti_scenario *scenario = machine->scenario;
+    const struct sti_sim_tier *ssd = &scenario->tiers[STI_SIM_SSD_TIER];
+
+    for (uint64_t number = 0; number < sti_scenario_nodes(scenario); number++) {
+        struct sti_sim_node *node = &machine->nodes[number];
+        double write_mb_s = sti_by_node_at(&ssd->write_mb_s, number);
+
+        node->ram_mb_s = sti_by_node_at(&scenario->tiers[STI_SIM_RAM_TIER].mb_s, number);
+        node->ssd_mb_s = sti_by_node_at(&ssd->mb_s, number);
+        node->ssd_write_mb_s = write_mb_s > 0 ? write_mb_s : node->ssd_mb_s;
+        node->net_mb_s = sti_by_node_at(&scenario->net_mb_s, number);
+        node->origin_link_mb_s = sti_by_node_at(&scenario->origin_link_mb_s, number);
+        node->decode_mb_s = sti_by_node_at(&scenario->decode_mb_s, number);
+        node->compute_mb_s = sti_by_node_at(&scenario->compute_mb_s, number);
+    }
+    for (uint64_t rank = 0; rank < scenario->ranks; rank++)
+        machine->ranks[rank].node = &machine->nodes[sti_scenario_node_of(scenario, rank)];
+}
+
 static int
 machine_init(struct sti_machine *machine, struct sti_sim_plan *plan)
 {
@@ -227,16 +253,18 @@ machine_init(struct sti_machine *machine, struct sti_sim_plan *plan)
 
     *machine = (struct sti_machine){.plan = plan, .scenario = scenario};
     machine->n_slots = 2 * plan->data->steps + 1;
+    machine->nodes = sti_mem_new(sti_scenario_nodes(scenario), sizeof(*machine->nodes));
     machine->ranks = sti_mem_new(scenario->ranks, sizeof(*machine->ranks));
     machine->fetches = sti_mem_new(n_fetches, sizeof(*machine->fetches));
     machine->free_fetches = sti_mem_new(n_fetches, sizeof(*machine->free_fetches));
     machine->arrived = sti_mem_new(machine->n_slots * scenario->ranks, sizeof(uint32_t));
     machine->batch_bytes = sti_mem_new(machine->n_slots * scenario->ranks, sizeof(uint64_t));
-    if (sti_events_init(&machine->events, n_fetches) || !machine->ranks || !machine->fetches ||
-        !machine->free_fetches || !machine->arrived || !machine->batch_bytes)
+    if (sti_events_init(&machine->events, n_fetches) || !machine->ranks || !machine->nodes ||
+        !machine->fetches || !machine->free_fetches || !machine->arrived || !machine->batch_bytes)
         return -ENOMEM;
     for (uint64_t at = 0; at < n_fetches; at++)
         machine->free_fetches[machine->n_free_fetches++] = (uint32_t)(n_fetches - 1 - at);
+    init_nodes(machine);
     for (uint64_t rank = 0; rank < scenario->ranks; rank++)
         machine->ranks[rank].free_threads =
             plan->policy == STK_SIM_NAIVE ? 1
@@ -252,6 +280,7 @@ machine_fini(struct sti_machine *machine)
     sti_assignment_fini(&machine->there);
     sti_events_fini(&machine->events);
     sti_mem_free(machine->ranks);
+    sti_mem_free(machine->nodes);
     sti_mem_free(machine->fetches);
     sti_mem_free(machine->free_fetches);
     sti_mem_free(machine->arrived);
@@ -289,16 +318,18 @@ sti_sim_machine_bound(struct sti_sim_data *data, double *ret_seconds)
     for (uint64_t epoch = 0; epoch < scenario->epochs; epoch++) {
         sti_sim_data_epoch(data, epoch, ids);
         for (uint64_t step = 0; step < data->steps; step++) {
-            uint64_t longest = 0;
+            double longest_s = 0;
 
             for (uint64_t rank = 0; rank < scenario->ranks; rank++) {
                 uint64_t sum = 0;
 
                 for (uint64_t item = 0; item < sti_sim_batch(data, step, rank); item++)
                     sum += sti_sim_bytes(data, ids[sti_sim_element(data, step, rank, item)]);
-                longest = sum > longest ? sum : longest;
+                double mb_s =
+                    sti_by_node_at(&scenario->compute_mb_s, sti_scenario_node_of(scenario, rank));
+                longest_s = fmax(longest_s, (double)sum / STI_SIM_BYTES_PER_MB / mb_s);
             }
-            seconds += (double)longest / STI_SIM_BYTES_PER_MB / scenario->compute_mb_s;
+            seconds += longest_s;
         }
     }
     sti_mem_free(ids);

@@ -31,14 +31,14 @@ serve(double *free_s, double come_s, double n_bytes, double mb_s)
 }
 
 static double
-serve_tier(struct sti_machine *machine, uint32_t rank, bool is_ssd, double come_s, double n_bytes)
+serve_tier(const struct sti_machine *machine, struct sti_sim_node *node, bool is_ssd, double come_s,
+           double n_bytes)
 {
     const struct sti_sim_tier *tier =
         &machine->scenario->tiers[is_ssd ? STI_SIM_SSD_TIER : STI_SIM_RAM_TIER];
-    struct sti_sim_rank *owner = &machine->ranks[rank];
 
-    return serve(is_ssd ? &owner->ssd_free_s : &owner->ram_free_s, come_s + tier->latency_ms / 1e3,
-                 n_bytes, tier->mb_s);
+    return serve(is_ssd ? &node->ssd_free_s : &node->ram_free_s, come_s + tier->latency_ms / 1e3,
+                 n_bytes, is_ssd ? node->ssd_mb_s : node->ram_mb_s);
 }
 
 static double
@@ -53,10 +53,23 @@ serve_origin(struct sti_machine *machine, uint32_t rank, double n_bytes)
                  n_bytes, mb_s);
 }
 
+/* When a sample that comes at a time is decoded: by the thread that fetched it, or by the
+ * first of the rank's decoding threads that is free. */
 static double
-decode_s(const struct sti_machine *machine, const struct sti_fetch *fetch, double n_bytes)
+decoded_s(const struct sti_machine *machine, const struct sti_fetch *fetch, double come_s,
+          double n_bytes)
 {
-    return fetch->is_fill ? 0 : transfer_s(n_bytes, machine->scenario->decode_mb_s);
+    struct sti_sim_rank *rank = &machine->ranks[fetch->rank];
+    double *first = &rank->decoder_free_s[0];
+
+    if (fetch->is_fill)
+        return come_s;
+    if (machine->scenario->decode_threads == 0)
+        return come_s + transfer_s(n_bytes, rank->node->decode_mb_s);
+    for (uint64_t at = 1; at < machine->scenario->decode_threads; at++)
+        if (rank->decoder_free_s[at] < *first)
+            first = &rank->decoder_free_s[at];
+    return serve(first, come_s, n_bytes, rank->node->decode_mb_s);
 }
 
 /* The first leg: at the place that has the sample. Returns when it is over; what is on
@@ -66,7 +79,9 @@ begin_read(struct sti_machine *machine, struct sti_fetch *fetch)
 {
     const struct sti_scenario *scenario = machine->scenario;
     double n_bytes = sti_sim_bytes(machine->plan->data, fetch->sample);
-    double request_s = machine->now_s + scenario->net_latency_ms / 1e3;
+    struct sti_sim_node *node = machine->ranks[fetch->rank].node;
+    struct sti_sim_node *peer = &machine->nodes[fetch->peer];
+    double request_s = machine->now_s + (peer == node ? 0 : scenario->net_latency_ms / 1e3);
     double done_s = 0;
 
     fetch->stage = STI_STAGE_READ;
@@ -74,13 +89,12 @@ begin_read(struct sti_machine *machine, struct sti_fetch *fetch)
     case STI_SOURCE_RAM:
     case STI_SOURCE_SSD:
         fetch->stage = STI_STAGE_MOVE;
-        done_s = serve_tier(machine, fetch->rank, fetch->source == STI_SOURCE_SSD, machine->now_s,
-                            n_bytes);
-        return done_s + decode_s(machine, fetch, n_bytes);
+        done_s =
+            serve_tier(machine, node, fetch->source == STI_SOURCE_SSD, machine->now_s, n_bytes);
+        return decoded_s(machine, fetch, done_s, n_bytes);
     case STI_SOURCE_PEER_RAM:
     case STI_SOURCE_PEER_SSD:
-        return serve_tier(machine, fetch->peer, fetch->source == STI_SOURCE_PEER_SSD, request_s,
-                          n_bytes);
+        return serve_tier(machine, peer, fetch->source == STI_SOURCE_PEER_SSD, request_s, n_bytes);
     case STI_SOURCE_ORIGIN:
     case STI_SOURCES:
         break;
@@ -93,6 +107,8 @@ static double
 begin_move(struct sti_machine *machine, struct sti_fetch *fetch)
 {
     struct sti_sim_rank *rank = &machine->ranks[fetch->rank];
+    struct sti_sim_node *node = rank->node;
+    struct sti_sim_node *peer = &machine->nodes[fetch->peer];
     double n_bytes = sti_sim_bytes(machine->plan->data, fetch->sample);
     double done_s;
 
@@ -100,16 +116,16 @@ begin_move(struct sti_machine *machine, struct sti_fetch *fetch)
     if (fetch->source == STI_SOURCE_ORIGIN) {
         if (--rank->n_at_origin == 0)
             machine->n_origin_clients--;
-        done_s =
-            serve(&rank->in_free_s, machine->now_s, n_bytes, machine->scenario->origin_link_mb_s);
+        done_s = serve(&node->in_free_s, machine->now_s, n_bytes, node->origin_link_mb_s);
+    } else if (peer == node) { /* another rank's, in the same node */
+        done_s = machine->now_s;
     } else {
-        struct sti_sim_rank *peer = &machine->ranks[fetch->peer];
         double come_s = fmax(machine->now_s, peer->out_free_s);
 
-        done_s = serve(&rank->in_free_s, come_s, n_bytes, machine->scenario->net_mb_s);
+        done_s = serve(&node->in_free_s, come_s, n_bytes, fmin(node->net_mb_s, peer->net_mb_s));
         peer->out_free_s = done_s;
     }
-    return done_s + decode_s(machine, fetch, n_bytes);
+    return decoded_s(machine, fetch, done_s, n_bytes);
 }
 
 static struct sti_fetch *
@@ -161,11 +177,15 @@ may_fetch(struct sti_machine *machine, struct sti_sim_rank *rank, uint32_t numbe
 
     if (rank->free_threads == 0 || !settle_cursor(machine, rank, number))
         return false;
+    /* What the step waits for is fetched though staging be full: of unequal samples two
+     * batches may be more than two mean ones, for which there is room. */
+    if (rank->epoch * machine->plan->data->steps + rank->step == machine->current)
+        return true;
     if (machine->plan->policy == STK_SIM_NAIVE)
-        return rank->epoch * machine->plan->data->steps + rank->step == machine->current;
+        return false;
     return rank->staged_bytes <= 0 ||
            rank->staged_bytes + machine->plan->data->max_bytes <=
-               scenario->tiers[STI_SIM_STAGING_TIER].capacity_mb * STI_SIM_BYTES_PER_MB;
+               scenario->tiers[STI_SIM_STAGING_TIER].capacity_mb.value[0] * STI_SIM_BYTES_PER_MB;
 }
 
 static void
@@ -184,6 +204,7 @@ fetch_next(struct sti_machine *machine, struct sti_sim_rank *rank, uint32_t numb
                                                      &fetch->peer);
         sti_sim_plan_count(plan, fetch->sample, (enum sti_source)fetch->source, rank->epoch > 0);
     }
+    fetch->peer = fetch->peer * plan->holder_ranks / (uint32_t)machine->scenario->node_ranks;
     uint64_t step = rank->epoch * plan->data->steps + rank->step;
     fetch->step_slot = (uint32_t)(step % machine->n_slots);
     rank->staged_bytes += sti_sim_bytes(plan->data, fetch->sample);
@@ -256,21 +277,25 @@ arrive(struct sti_machine *machine, const struct sti_fetch *fetch)
     machine->n_ready++;
 }
 
-/* The next piece of a checkpoint goes into the SSD's queue; reads that come go in
- * between. */
+/* The next piece of a checkpoint goes into the SSD's or the origin's queue; reads that
+ * come go in between. */
 static bool
 save_piece(struct sti_machine *machine, const struct sti_fetch *fetch)
 {
-    const struct sti_sim_tier *ssd = &machine->scenario->tiers[STI_SIM_SSD_TIER];
     struct sti_sim_rank *rank = &machine->ranks[fetch->rank];
     double n_bytes = fmin(rank->save_bytes, SAVE_PIECE_BYTES);
 
     if (n_bytes <= 0)
         return false;
     rank->save_bytes -= n_bytes;
+    if (machine->scenario->checkpoint.to_origin) {
+        double mb_s = sti_curve_at(&machine->scenario->origin, (double)machine->n_saving);
+
+        schedule(machine, fetch, serve(&machine->origin_free_s, machine->now_s, n_bytes, mb_s));
+        return true;
+    }
     schedule(machine, fetch,
-             serve(&rank->ssd_free_s, machine->now_s, n_bytes,
-                   ssd->write_mb_s > 0 ? ssd->write_mb_s : ssd->mb_s));
+             serve(&rank->node->ssd_free_s, machine->now_s, n_bytes, rank->node->ssd_write_mb_s));
     return true;
 }
 

@@ -7,6 +7,8 @@
 #include "sim/events.h"
 #include "sim/machine.h"
 
+#define STI_SIM_DECODERS_MAX 256
+
 /* Where a sample is on its way. */
 enum sti_stage {
     STI_STAGE_READ, /* at the place that has it */
@@ -18,22 +20,34 @@ enum sti_stage {
 struct sti_fetch {
     uint32_t rank;
     uint32_t sample;
-    uint32_t peer;
+    uint32_t peer;      /* a node */
     uint32_t step_slot; /* of the rank's ring */
     uint8_t source;     /* enum sti_source */
     uint8_t stage;      /* enum sti_stage */
     bool is_fill;       /* for a tier, not for a step */
 };
 
-/* A rank. Times in seconds. */
-struct sti_sim_rank {
-    uint64_t epoch; /* of the next element to fetch */
-    uint64_t step;
-    uint64_t item;
+/* A node: queues that its ranks share. Times in seconds. */
+struct sti_sim_node {
     double ram_free_s; /* when each queue is empty */
     double ssd_free_s;
     double in_free_s;
     double out_free_s;
+    double ram_mb_s; /* and what it serves */
+    double ssd_mb_s;
+    double ssd_write_mb_s;
+    double net_mb_s;
+    double origin_link_mb_s;
+    double decode_mb_s;  /* of a fetching thread */
+    double compute_mb_s; /* of a rank */
+};
+
+/* A rank. */
+struct sti_sim_rank {
+    struct sti_sim_node *node;
+    uint64_t epoch; /* of the next element to fetch */
+    uint64_t step;
+    uint64_t item;
     double ready_s;        /* when the current step's samples were there */
     double staged_bytes;   /* in use, on the way or waiting */
     uint32_t free_threads; /* of staging */
@@ -43,6 +57,7 @@ struct sti_sim_rank {
     uint32_t *fill; /* samples that are to be filled, in order of first use */
     uint64_t n_fill;
     uint64_t next_fill;
+    double decoder_free_s[STI_SIM_DECODERS_MAX]; /* when each decoding thread is */
     double save_bytes; /* of the checkpoint that is being written: not written yet */
 };
 
@@ -54,6 +69,7 @@ struct sti_machine {
     uint32_t *free_fetches; /* a stack of indexes */
     uint32_t n_free_fetches;
     struct sti_sim_rank *ranks;
+    struct sti_sim_node *nodes;
     double origin_free_s;
     uint32_t n_origin_clients; /* ranks with reads of the origin under way */
     uint64_t n_slots;          /* of a rank's ring of steps */

@@ -15,6 +15,7 @@
 #include "policy/bound.h"
 #include "policy/choose.h"
 #include "policy/pool.h"
+#include "policy/replica.h"
 #include "sim/data.h"
 
 /* Epochs that are held at a time: the one that is trained, and two ahead. */
@@ -25,7 +26,7 @@
 struct sti_sim_epoch {
     uint32_t *ids;
     uint8_t *source; /* enum sti_source */
-    uint16_t *peer;  /* of the peer sources */
+    uint16_t *peer;  /* of the peer sources: a holder */
 };
 
 /* Samples of consecutive ids. */
@@ -34,11 +35,18 @@ struct sti_sim_range {
     uint64_t count;
 };
 
+/* What a read of a sample of mean size takes, of a holder. */
+struct sti_sim_seconds {
+    double ram;
+    double ssd;
+    double net; /* from another node */
+};
+
 /* How a policy decides. */
 enum sti_sim_planner {
     STI_SIM_PLAN_NOTHING, /* all from the origin */
     STI_SIM_PLAN_STATIC,  /* an assignment that does not change */
-    STI_SIM_PLAN_SHARED,  /* one pool of all ranks */
+    STI_SIM_PLAN_SHARED,  /* one pool of all holders */
     STI_SIM_PLAN_OWN,     /* a pool of each rank */
 };
 
@@ -51,22 +59,29 @@ struct sti_sim_plan {
     uint64_t n_planned;  /* epochs */
     uint64_t n_ordered;  /* epochs whose ids are there */
     struct sti_sim_epoch epochs[STI_SIM_EPOCHS_HELD];
-    uint64_t *ram_bytes; /* of each rank */
+    uint32_t holder_ranks; /* ranks that hold together: a node's, or one */
+    uint32_t n_holders;
+    uint16_t *holder_of; /* of each rank */
+    uint64_t *ram_bytes; /* of each holder */
     uint64_t *ssd_bytes;
-    struct sti_source_seconds seconds; /* of a sample of mean size */
+    struct sti_sim_seconds *seconds; /* of each holder */
 
     struct sti_assignment assignment; /* STATIC */
-    bool is_preloaded;                /* what it says is there before the first step */
-    bool fills_beside;                /* what it says comes while the run goes on: paper */
-    uint64_t *preload_bytes;          /* of each rank */
-    struct sti_sim_range *own;        /* what each rank holds, where that is a range */
-    uint32_t *dealt;                  /* a step being dealt out again, and a place per rank */
+    bool has_replicas;                /* coordinated, with room to spare */
+    struct sti_replicas replicas;
+    uint32_t *ahead_ids;       /* the order of the epoch that comes into sight */
+    bool is_preloaded;         /* what it says is there before the first step */
+    bool fills_beside;         /* what it says comes while the run goes on: paper */
+    uint64_t *preload_bytes;   /* of each rank */
+    struct sti_sim_range *own; /* what each rank holds, where that is a range */
+    uint32_t *dealt;           /* a step being dealt out again, and a place per rank */
 
     struct sti_pool *pools; /* SHARED: one; OWN: one per rank */
     uint32_t n_pools;
-    uint32_t *order_of; /* SHARED: sample's place in the order of worth, and its inverse */
-    uint32_t *sample_at;
-    uint16_t *wish;      /* SHARED: the rank that should hold it; NULL: its first reader */
+    bool by_next_use;    /* SHARED: ordered by use in the next epoch, not by worth */
+    uint32_t *order_of;  /* SHARED: sample's place in that order */
+    uint32_t *sample_at; /* SHARED: by key, place + (epoch that it is held for % 2) * samples */
+    uint16_t *wish;      /* SHARED: the holder that should have it; NULL: its first reader's */
     uint64_t *in_next;   /* SHARED: a bit per sample that is read in the next epoch; NULL: all */
     uint32_t **streams;  /* OWN: what each rank reads, all epochs */
     uint32_t **next_use; /* OWN, next-use: position at which it reads it next */
@@ -98,24 +113,19 @@ sti_sim_plan_at(struct sti_sim_plan *plan, uint64_t epoch)
     return &plan->epochs[epoch % STI_SIM_EPOCHS_HELD];
 }
 
-/* Where a rank gets a sample now, by what an assignment says is there; *ret_peer: of the
- * peer sources. */
+/* The order of an epoch, if it is one of the run. */
+void
+sti_sim_plan_order(struct sti_sim_plan *plan, uint64_t epoch);
+
+/* Where a holder's rank gets a sample now, by what an assignment says is there; *ret_peer:
+ * of the peer sources. */
 enum sti_source
 sti_sim_plan_source(const struct sti_sim_plan *plan, const struct sti_assignment *there,
-                    uint32_t sample, uint32_t rank, uint32_t *ret_peer);
+                    uint32_t sample, uint32_t holder, uint32_t *ret_peer);
 
 /* Counts a read. is_steady: after the first epoch. */
 void
 sti_sim_plan_count(struct sti_sim_plan *plan, uint32_t sample, enum sti_source source,
                    bool is_steady);
-
-/* Sets up the policies whose placement is static (plan_static.c); counts (sample-major,
- * one byte each) for those that need them. Errors as sti_sim_plan_init(). */
-int
-sti_sim_plan_static(struct sti_sim_plan *plan, const uint8_t *counts, stk_error *err);
-
-/* Changes what is read in an epoch, for policies that do. */
-void
-sti_sim_plan_reorder(struct sti_sim_plan *plan, struct sti_sim_epoch *epoch, uint64_t number);
 
 #endif

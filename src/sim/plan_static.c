@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
-#include "sim/plan.h"
+#include "sim/plan_internal.h"
 
 /* Rooms of one policy: which tiers it uses. */
 struct rooms {
@@ -23,9 +23,9 @@ rooms_init(struct rooms *rooms, const struct sti_sim_plan *plan, bool uses_ram, 
     const struct sti_scenario *scenario = plan->scenario;
     bool has_staging = scenario->timing && scenario->capacity <= 0;
     uint64_t staging_bytes =
-        has_staging
-            ? (uint64_t)(scenario->tiers[STI_SIM_STAGING_TIER].capacity_mb * STI_SIM_BYTES_PER_MB)
-            : 0;
+        has_staging ? (uint64_t)(scenario->tiers[STI_SIM_STAGING_TIER].capacity_mb.value[0] *
+                                 STI_SIM_BYTES_PER_MB)
+                    : 0;
 
     rooms->ram_bytes = sti_mem_new(scenario->ranks, 2 * sizeof(uint64_t));
     if (!rooms->ram_bytes)
@@ -172,15 +172,17 @@ sti_sim_plan_static(struct sti_sim_plan *plan, const uint8_t *counts, stk_error 
         plan->policy == STK_SIM_PARALLEL_STAGING || plan->policy == STK_SIM_LOCALITY_AWARE;
     struct rooms rooms;
 
-    if (rooms_init(&rooms, plan, !uses_ssd_only, is_paper || uses_ssd_only))
+    if (is_ours)
+        rooms = (struct rooms){plan->ram_bytes, plan->ssd_bytes};
+    else if (rooms_init(&rooms, plan, !uses_ssd_only, is_paper || uses_ssd_only))
         return -ENOMEM;
     struct sti_assign_input input = {
         .n_samples = scenario->samples,
-        .n_ranks = (uint32_t)scenario->ranks,
+        .n_ranks = plan->n_holders,
         .bytes = plan->data->bytes,
         .same_bytes = plan->data->same_bytes,
-        .ram_bytes = is_ours ? plan->ram_bytes : rooms.ram_bytes,
-        .ssd_bytes = is_ours ? plan->ssd_bytes : rooms.ssd_bytes,
+        .ram_bytes = rooms.ram_bytes,
+        .ssd_bytes = rooms.ssd_bytes,
         .counts = counts,
         .seed = scenario->seed,
         .ties = is_paper ? (enum sti_assign_ties)scenario->ties : STI_ASSIGN_TIES_RANDOM,
@@ -197,7 +199,8 @@ sti_sim_plan_static(struct sti_sim_plan *plan, const uint8_t *counts, stk_error 
         if (!scenario->timing)
             count_paper_fill(plan);
     }
-    sti_mem_free(rooms.ram_bytes);
+    if (!is_ours)
+        sti_mem_free(rooms.ram_bytes);
     return rc;
 }
 

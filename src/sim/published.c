@@ -28,9 +28,9 @@ static double
 write_s(const struct sti_pub *pub, double mb)
 {
     const struct sti_sim_tier *staging = &pub->scenario->tiers[STI_SIM_STAGING_TIER];
-    double thread_mb_s = staging->mb_s / (double)staging->threads;
+    double thread_mb_s = staging->mb_s.value[0] / (double)staging->threads;
 
-    return fmax(mb / pub->scenario->decode_mb_s, mb / thread_mb_s);
+    return fmax(mb / pub->scenario->decode_mb_s.value[0], mb / thread_mb_s);
 }
 
 static double
@@ -38,19 +38,19 @@ origin_fetch_s(const struct sti_pub *pub, double mb, double clients)
 {
     double share = sti_curve_at(&pub->scenario->origin, clients) / clients;
 
-    return mb / fmin(pub->scenario->origin_link_mb_s, share);
+    return mb / fmin(pub->scenario->origin_link_mb_s.value[0], share);
 }
 
 static double
 own_fetch_s(const struct sti_pub *pub, double mb, uint32_t tier)
 {
-    return mb / pub->scenario->tiers[tier].mb_s;
+    return mb / pub->scenario->tiers[tier].mb_s.value[0];
 }
 
 static double
 peer_fetch_s(const struct sti_pub *pub, double mb, uint32_t tier)
 {
-    return mb / fmin(pub->scenario->net_mb_s, pub->scenario->tiers[tier].mb_s);
+    return mb / fmin(pub->scenario->net_mb_s.value[0], pub->scenario->tiers[tier].mb_s.value[0]);
 }
 
 double
@@ -266,7 +266,8 @@ fill_staging(struct sti_pub *pub, uint64_t rank, double now)
     for (uint64_t thread = 0; thread < staging->threads; thread++)
         node->thread_s[thread] = fmax(now, node->thread_s[thread]);
     while (!pub->no_memory && node->prefetch < node->length &&
-           node->used_mb + sti_pub_mb(pub, node->ids[node->prefetch]) <= staging->capacity_mb)
+           node->used_mb + sti_pub_mb(pub, node->ids[node->prefetch]) <=
+               staging->capacity_mb.value[0])
         prefetch_one(pub, rank);
 }
 
@@ -373,7 +374,8 @@ run_batch(struct sti_pub *pub, uint64_t rank, uint64_t position, uint64_t count,
         pub->result.stall_seconds += (there - now) / (double)pub->scenario->ranks;
         clean_staging(pub, node, position);
         fill_staging(pub, rank, there);
-        now = there + sti_pub_mb(pub, node->ids[position + item]) / pub->scenario->compute_mb_s;
+        now = there +
+              sti_pub_mb(pub, node->ids[position + item]) / pub->scenario->compute_mb_s.value[0];
     }
     return now;
 }
@@ -433,7 +435,7 @@ make_streams(struct sti_pub *pub)
 
             for (uint64_t rank = 0; rank < scenario->ranks; rank++)
                 longest_mb = fmax(longest_mb, add_batch(pub, step, rank, ids));
-            pub->result.bound_seconds += longest_mb / scenario->compute_mb_s;
+            pub->result.bound_seconds += longest_mb / scenario->compute_mb_s.value[0];
         }
     }
     sti_mem_free(ids);

@@ -74,7 +74,7 @@ static bool
 fits(const struct sti_pub *pub, const struct sti_pub_node *node, uint32_t sample, uint32_t tier)
 {
     return node->filled_mb[tier] + sti_pub_mb(pub, sample) <=
-           pub->scenario->tiers[tier].capacity_mb;
+           pub->scenario->tiers[tier].capacity_mb.value[0];
 }
 
 static void
@@ -165,7 +165,7 @@ fill_deepio(struct sti_pub *pub, bool is_opportunistic, uint64_t *begins, uint64
     uint64_t n_ranks = pub->scenario->ranks;
     uint64_t share = rank_share(pub);
     double per_rank_mb = (double)pub->data->total_bytes / STI_SIM_BYTES_PER_MB / (double)n_ranks;
-    bool all_fits = per_rank_mb <= pub->scenario->tiers[STI_SIM_RAM_TIER].capacity_mb;
+    bool all_fits = per_rank_mb <= pub->scenario->tiers[STI_SIM_RAM_TIER].capacity_mb.value[0];
 
     for (uint64_t rank = 0; rank < n_ranks; rank++) {
         uint64_t range[2] = {rank ? ends[rank - 1] : 0, pub->scenario->samples};
@@ -187,7 +187,7 @@ check_lbann(const struct sti_pub *pub, stk_error *err)
 {
     double total_mb = (double)pub->data->total_bytes / STI_SIM_BYTES_PER_MB;
     double ram_mb =
-        pub->scenario->tiers[STI_SIM_RAM_TIER].capacity_mb * (double)pub->scenario->ranks;
+        pub->scenario->tiers[STI_SIM_RAM_TIER].capacity_mb.value[0] * (double)pub->scenario->ranks;
 
     if (total_mb <= ram_mb)
         return 0;

@@ -58,7 +58,7 @@ sort_pieces(const struct sti_pub *pub, struct ranked *ranked)
         uint64_t end = begin;
         double sum_mb = 0;
 
-        while (sum_mb <= pub->scenario->tiers[tier].capacity_mb && end < ranked->n)
+        while (sum_mb <= pub->scenario->tiers[tier].capacity_mb.value[0] && end < ranked->n)
             sum_mb += sti_pub_mb(pub, (uint32_t)ranked->keys[end++]);
         for (uint64_t at = begin; at < end; at++) {
             uint32_t sample = (uint32_t)ranked->keys[at];
@@ -83,7 +83,7 @@ fill_tier(struct sti_pub *pub, struct sti_pub_node *node, const struct ranked *r
         uint32_t sample = (uint32_t)ranked->keys[at];
         double mb = sti_pub_mb(pub, sample);
 
-        if (node->filled_mb[tier] + mb > spec->capacity_mb)
+        if (node->filled_mb[tier] + mb > spec->capacity_mb.value[0])
             break;
         sti_pub_note_prefetch(pub, node, sample, free_s[thread]);
         free_s[thread] += sti_pub_origin_s(pub, mb, (double)pub->scenario->ranks);

@@ -15,7 +15,9 @@
 
 #include "base/error.h"
 
-enum kind { KIND_COUNT, KIND_REAL, KIND_WORD, KIND_CURVE, KIND_NAME };
+#define NODES_MAX 16384
+
+enum kind { KIND_COUNT, KIND_REAL, KIND_BY_NODE, KIND_WORD, KIND_CURVE, KIND_NAME };
 
 struct key {
     const char *name;
@@ -35,6 +37,11 @@ struct key {
     {                                                                                             \
         name, KIND_REAL, offsetof(struct sti_scenario, field), low, high, #low " .. " #high, help \
     }
+#define BY_NODE(name, field, low, high, help)                                        \
+    {                                                                                \
+        name, KIND_BY_NODE, offsetof(struct sti_scenario, field), low, high,         \
+            #low " .. " #high ", or NODE:VALUE ... from node 0 on, 16 at most", help \
+    }
 #define WORD(name, field, words, help)                                           \
     {                                                                            \
         name, KIND_WORD, offsetof(struct sti_scenario, field), 0, 0, words, help \
@@ -45,11 +52,12 @@ static const struct key keys[] = {
      "what reports call it"},
     WORD("mode", mode, "honest published",
          "a share is a share; or the habits of the published simulator"),
-    COUNT("samples", samples, 0, 4000000000, "of the data set; 0: no loader is simulated"),
+    COUNT("samples", samples, 0, 2000000000, "of the data set; 0: no loader is simulated"),
     REAL("sample_mb", sample_mb, 1e-6, 4000, "mean size of a sample"),
     REAL("sample_sigma_mb", sample_sigma_mb, 0, 4000,
          "standard deviation of the sizes; below zero is drawn again"),
     COUNT("ranks", ranks, 1, 16384, "training processes"),
+    COUNT("node_ranks", node_ranks, 1, 16384, "ranks of a node; they share its tiers and network"),
     COUNT("batch", batch, 1, 1000000, "samples of a rank in a step"),
     COUNT("epochs", epochs, 1, 10000, "of the run"),
     COUNT("horizon_epochs", horizon_epochs, 0, 10000, "epochs known ahead; 0: the whole run"),
@@ -59,29 +67,34 @@ static const struct key keys[] = {
     WORD("ties", ties, "random id unstable",
          "policy paper, samples read equally often: at random per rank, by id, or as a library's "
          "sort leaves them"),
-    REAL("compute_mb_s", compute_mb_s, 1e-6, 1e9, "a rank's training, in sample bytes"),
-    REAL("decode_mb_s", decode_mb_s, 1e-6, 1e9, "decoding by one fetching thread"),
-    REAL("net_mb_s", net_mb_s, 1e-6, 1e9, "network, between two ranks"),
-    REAL("net_latency_ms", net_latency_ms, 0, 1e6, "of a request to another rank"),
-    REAL("origin_link_mb_s", origin_link_mb_s, 1e-6, 1e9, "network, from the origin into a rank"),
+    BY_NODE("compute_mb_s", compute_mb_s, 1e-6, 1e9, "a rank's training, in sample bytes"),
+    BY_NODE("decode_mb_s", decode_mb_s, 1e-6, 1e9, "decoding by one thread"),
+    COUNT("decode_threads", decode_threads, 0, 256,
+          "of a rank, that decode; 0: each fetching thread does"),
+    BY_NODE("net_mb_s", net_mb_s, 1e-6, 1e9, "network, into a node and out of it"),
+    REAL("net_latency_ms", net_latency_ms, 0, 1e6, "of a request to another node"),
+    BY_NODE("origin_link_mb_s", origin_link_mb_s, 1e-6, 1e9,
+            "network, from the origin into a node"),
     REAL("origin_latency_ms", origin_latency_ms, 0, 1e6, "of one read"),
     {"origin_mb_s", KIND_CURVE, offsetof(struct sti_scenario, origin), 0, 0,
      "CLIENTS:MB/S ..., clients rising, 1 .. 16 points",
      "rate of the origin with so many ranks reading, of all together"},
-    REAL("staging_mb", tiers[0].capacity_mb, 1e-6, 1e9, "of a rank, for samples ahead of use"),
+    REAL("staging_mb", tiers[0].capacity_mb.value[0], 1e-6, 1e9,
+         "of a rank, for samples ahead of use"),
     COUNT("staging_threads", tiers[0].threads, 1, 4096, "samples that a rank fetches at a time"),
-    REAL("staging_mb_s", tiers[0].mb_s, 1e-6, 1e9, "writing into it, all threads together"),
-    REAL("ram_mb", tiers[1].capacity_mb, 0, 1e9, "of a rank, for samples that stay"),
-    COUNT("ram_threads", tiers[1].threads, 1, 4096, "that fill it at a time"),
-    REAL("ram_mb_s", tiers[1].mb_s, 1e-6, 1e9, "reading it, all threads together"),
+    REAL("staging_mb_s", tiers[0].mb_s.value[0], 1e-6, 1e9,
+         "writing into it, all threads together"),
+    BY_NODE("ram_mb", tiers[1].capacity_mb, 0, 1e9, "of a node, for samples that stay"),
+    COUNT("ram_threads", tiers[1].threads, 1, 4096, "of a rank, that fill it at a time"),
+    BY_NODE("ram_mb_s", tiers[1].mb_s, 1e-6, 1e9, "reading it, all ranks of the node together"),
     REAL("ram_latency_ms", tiers[1].latency_ms, 0, 1e6, "of a read"),
-    REAL("ssd_mb", tiers[2].capacity_mb, 0, 1e9, "of a rank"),
-    COUNT("ssd_threads", tiers[2].threads, 1, 4096, "that fill it at a time"),
-    REAL("ssd_mb_s", tiers[2].mb_s, 1e-6, 1e9, "reading it, all threads together"),
-    REAL("ssd_write_mb_s", tiers[2].write_mb_s, 0, 1e9, "writing it; 0: as reading"),
+    BY_NODE("ssd_mb", tiers[2].capacity_mb, 0, 1e9, "of a node"),
+    COUNT("ssd_threads", tiers[2].threads, 1, 4096, "of a rank, that fill it at a time"),
+    BY_NODE("ssd_mb_s", tiers[2].mb_s, 1e-6, 1e9, "reading it, all ranks of the node together"),
+    BY_NODE("ssd_write_mb_s", tiers[2].write_mb_s, 0, 1e9, "writing it; 0: as reading"),
     REAL("ssd_latency_ms", tiers[2].latency_ms, 0, 1e6, "of a read"),
     REAL("capacity", capacity, 0, 1000,
-         "RAM and SSD of all ranks together as a multiple of the data set, in place of ram_mb; "
+         "RAM and SSD of all nodes together as a multiple of the data set, in place of ram_mb; "
          "0: by ram_mb and ssd_mb"),
     WORD("timing", timing, "no yes", "no: only what is read from where, in no time"),
     REAL("ckpt_mb", checkpoint.mb, 0, 1e9, "of a checkpoint; 0: none is written"),
@@ -93,6 +106,8 @@ static const struct key keys[] = {
     REAL("ckpt_efficiency", checkpoint.efficiency, 0.001, 1,
          "of all devices together against their sum"),
     COUNT("ckpt_every_steps", checkpoint.every_steps, 1, 1000000000, "steps between two saves"),
+    WORD("ckpt_to", checkpoint.to_origin, "ssd origin",
+         "beside a loader, saves share the node's SSD or the origin with its reads"),
     REAL("ckpt_step_s", checkpoint.step_seconds, 1e-6, 1e6,
          "of one step; of a loader's scenario: taken from it"),
     REAL("ckpt_overlap_s", checkpoint.overlap_seconds, 0, 1e6,
@@ -105,6 +120,12 @@ static const struct key keys[] = {
 
 #define N_KEYS (sizeof(keys) / sizeof(keys[0]))
 
+/* The same on every node. */
+#define ALIKE(number)                     \
+    {                                     \
+        .n_steps = 1, .value = { number } \
+    }
+
 void
 sti_scenario_init(struct sti_scenario *scenario)
 {
@@ -113,14 +134,17 @@ sti_scenario_init(struct sti_scenario *scenario)
         .samples = 100000,
         .sample_mb = 0.1,
         .ranks = 4,
+        .node_ranks = 1,
         .batch = 32,
         .epochs = 5,
-        .compute_mb_s = 100,
-        .decode_mb_s = 200,
-        .net_mb_s = 10000,
-        .origin_link_mb_s = 2000,
+        .compute_mb_s = ALIKE(100),
+        .decode_mb_s = ALIKE(200),
+        .net_mb_s = ALIKE(10000),
+        .origin_link_mb_s = ALIKE(2000),
         .origin = {.n_points = 1, .x = {1}, .y = {1000}},
-        .tiers = {{1024, 8, 20000, 0, 0}, {0, 2, 20000, 0, 0}, {0, 2, 2000, 0, 0}},
+        .tiers = {{ALIKE(1024), 8, ALIKE(20000), ALIKE(0), 0},
+                  {ALIKE(0), 2, ALIKE(20000), ALIKE(0), 0},
+                  {ALIKE(0), 2, ALIKE(2000), ALIKE(0), 0}},
         .timing = 1,
         .checkpoint = {.single_mb_s = 700,
                        .device_mb_s = 2500,
@@ -164,13 +188,47 @@ set_number(const struct key *key, void *field, const char *text, stk_error *err)
 
     if (!read_number(text, &value, &end) || *end || value < key->low || value > key->high)
         return refuse(key, text, err);
-    if (key->kind == KIND_REAL) {
+    if (key->kind != KIND_COUNT) {
         *(double *)field = value;
         return 0;
     }
     if (value > floor(value))
         return refuse(key, text, err);
     *(uint64_t *)field = (uint64_t)value;
+    return 0;
+}
+
+/* One number for all nodes, or steps of them. */
+static int
+set_by_node(const struct key *key, struct sti_by_node *field, const char *text, stk_error *err)
+{
+    struct sti_by_node by_node = {0};
+    const char *at = text;
+    double from;
+
+    if (!strchr(text, ':')) {
+        by_node.n_steps = 1;
+        int rc = set_number(key, &by_node.value[0], text, err);
+        if (!rc)
+            *field = by_node;
+        return rc;
+    }
+    for (at += strspn(at, " "); *at; at += strspn(at, " ")) {
+        uint32_t n = by_node.n_steps;
+
+        if (n == STI_SIM_STEPS_MAX || !read_number(at, &from, &at) || *at != ':' ||
+            !read_number(at + 1, &by_node.value[n], &at) || (*at && *at != ' ') || from < 0 ||
+            from >= NODES_MAX || from > floor(from) || by_node.value[n] < key->low ||
+            by_node.value[n] > key->high)
+            return refuse(key, text, err);
+        by_node.from[n] = (uint32_t)from;
+        if (n ? by_node.from[n] <= by_node.from[n - 1] : by_node.from[n] != 0)
+            return refuse(key, text, err);
+        by_node.n_steps++;
+    }
+    if (by_node.n_steps == 0)
+        return refuse(key, text, err);
+    *field = by_node;
     return 0;
 }
 
@@ -241,6 +299,8 @@ sti_scenario_set(struct sti_scenario *scenario, const char *name, const char *va
         case KIND_COUNT:
         case KIND_REAL:
             return set_number(key, field, value, err);
+        case KIND_BY_NODE:
+            return set_by_node(key, field, value, err);
         case KIND_WORD:
             return set_word(key, field, value, err);
         case KIND_CURVE:
@@ -262,12 +322,44 @@ sti_scenario_key(uint32_t idx, stk_scenario_key_info *ret_info)
 }
 
 uint64_t
+sti_scenario_nodes(const struct sti_scenario *scenario)
+{
+    return (scenario->ranks + scenario->node_ranks - 1) / scenario->node_ranks;
+}
+
+uint64_t
 sti_scenario_steps(const struct sti_scenario *scenario)
 {
     uint64_t per_step = scenario->ranks * scenario->batch;
 
     return scenario->drop_last ? scenario->samples / per_step
                                : (scenario->samples + per_step - 1) / per_step;
+}
+
+/* Values by node: of nodes that are there, and in the honest mode only. */
+static int
+check_nodes(const struct sti_scenario *scenario, stk_error *err)
+{
+    bool is_published = scenario->mode == STI_SIM_PUBLISHED;
+
+    if (is_published && scenario->node_ranks > 1)
+        return sti_error_set(err, -EINVAL, "node_ranks is %llu; mode published has 1 only",
+                             (unsigned long long)scenario->node_ranks);
+    for (size_t i = 0; i < N_KEYS; i++) {
+        const struct sti_by_node *by_node = (const void *)((const char *)scenario + keys[i].offset);
+
+        if (keys[i].kind != KIND_BY_NODE)
+            continue;
+        if (is_published && by_node->n_steps > 1)
+            return sti_error_set(err, -EINVAL, "%s is by node; mode published has one for all",
+                                 keys[i].name);
+        uint32_t last = by_node->from[by_node->n_steps - 1];
+        if (last >= sti_scenario_nodes(scenario))
+            return sti_error_set(err, -EINVAL, "%s has a value for node %u; there are %llu nodes",
+                                 keys[i].name, last,
+                                 (unsigned long long)sti_scenario_nodes(scenario));
+    }
+    return 0;
 }
 
 int
@@ -289,11 +381,12 @@ sti_scenario_check(const struct sti_scenario *scenario, stk_error *err)
                              (unsigned long long)scenario->samples,
                              (unsigned long long)scenario->ranks);
     double batch_mb = scenario->sample_mb * (double)scenario->batch;
-    if (2 * batch_mb > scenario->tiers[STI_SIM_STAGING_TIER].capacity_mb)
+    double staging_mb = scenario->tiers[STI_SIM_STAGING_TIER].capacity_mb.value[0];
+    if (2 * batch_mb > staging_mb)
         return sti_error_set(err, -EINVAL,
                              "staging_mb is %g; it must hold two batches, %g MB with these samples",
-                             scenario->tiers[STI_SIM_STAGING_TIER].capacity_mb, 2 * batch_mb);
+                             staging_mb, 2 * batch_mb);
     if (scenario->mode == STI_SIM_PUBLISHED && scenario->keyed)
-        return sti_error_set(err, -EINVAL, "mode published has order torch only");
-    return 0;
+        return sti_error_set(err, -EINVAL, "order is keyed; mode published has torch only");
+    return check_nodes(scenario, err);
 }

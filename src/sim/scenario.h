@@ -24,12 +24,32 @@ enum sti_sim_mode {
 /* The tiers of a rank. */
 enum sti_sim_tier_idx { STI_SIM_STAGING_TIER, STI_SIM_RAM_TIER, STI_SIM_SSD_TIER, STI_SIM_TIERS };
 
+#define STI_SIM_STEPS_MAX 16
+
+/* A value that may differ from node to node: value[i] from node from[i] on, up to the
+ * next. */
+struct sti_by_node {
+    uint32_t n_steps;
+    uint32_t from[STI_SIM_STEPS_MAX];
+    double value[STI_SIM_STEPS_MAX];
+};
+
+static inline double
+sti_by_node_at(const struct sti_by_node *by_node, uint64_t node)
+{
+    uint32_t at = by_node->n_steps - 1;
+
+    while (by_node->from[at] > node)
+        at--;
+    return by_node->value[at];
+}
+
 struct sti_sim_tier {
-    double capacity_mb; /* of a rank */
-    uint64_t threads;   /* that read at a time */
-    double mb_s;        /* of all of them together */
-    double write_mb_s;  /* 0: as mb_s */
-    double latency_ms;  /* of a read */
+    struct sti_by_node capacity_mb; /* of a node, shared out to its ranks; staging: of a rank */
+    uint64_t threads;               /* that read at a time, of a rank */
+    struct sti_by_node mb_s;        /* of all of a node together */
+    struct sti_by_node write_mb_s;  /* 0: as mb_s */
+    double latency_ms;              /* of a read */
 };
 
 struct sti_sim_checkpoint_spec {
@@ -40,6 +60,7 @@ struct sti_sim_checkpoint_spec {
     uint64_t nodes;         /* that take part */
     double efficiency;      /* of many devices and nodes against their sum */
     uint64_t every_steps;   /* between saves */
+    uint64_t to_origin;     /* 1: beside a loader, saves go where its data comes from */
     double step_seconds;    /* of one step, optimizer included */
     double overlap_seconds; /* of it, in which weights do not change */
     double mtbf_hours;      /* between failures of the job; 0: none */
@@ -53,23 +74,26 @@ struct sti_scenario {
     uint64_t samples; /* 0: no loader */
     double sample_mb;
     double sample_sigma_mb;
+    const uint32_t *sizes; /* of each sample, in place of drawn ones: borrowed; NULL: none */
     uint64_t ranks;
-    uint64_t batch; /* samples of a rank in a step */
+    uint64_t node_ranks; /* of a node; the last one has what is left */
+    uint64_t batch;      /* samples of a rank in a step */
     uint64_t epochs;
     uint64_t horizon_epochs; /* known ahead; 0: all */
     uint64_t drop_last;
     uint64_t seed;
-    uint64_t keyed; /* order: 0 torch, 1 keyed */
-    uint64_t ties;  /* enum sti_assign_ties */
-    double compute_mb_s;
-    double decode_mb_s; /* of one fetching thread */
-    double net_mb_s;    /* into one rank */
+    uint64_t keyed;                  /* order: 0 torch, 1 keyed */
+    uint64_t ties;                   /* enum sti_assign_ties */
+    struct sti_by_node compute_mb_s; /* of one rank */
+    struct sti_by_node decode_mb_s;  /* of one thread */
+    uint64_t decode_threads;         /* of a rank; 0: each fetching thread decodes */
+    struct sti_by_node net_mb_s;     /* into one node, and out of it */
     double net_latency_ms;
-    double origin_link_mb_s; /* from the origin into one rank */
+    struct sti_by_node origin_link_mb_s; /* from the origin into one node */
     double origin_latency_ms;
     struct sti_curve origin;
     struct sti_sim_tier tiers[STI_SIM_TIERS];
-    double capacity; /* of all ranks' RAM as a multiple of the data set; 0: by ram_mb */
+    double capacity; /* of all nodes' RAM as a multiple of the data set; 0: by ram_mb */
     uint64_t timing; /* 0: only what is read from where */
     struct sti_sim_checkpoint_spec checkpoint;
 };
@@ -97,6 +121,16 @@ sti_scenario_key(uint32_t idx, stk_scenario_key_info *ret_info);
 /* Steps of an epoch. */
 uint64_t
 sti_scenario_steps(const struct sti_scenario *scenario);
+
+/* Nodes, and the one that a rank is on. */
+uint64_t
+sti_scenario_nodes(const struct sti_scenario *scenario);
+
+static inline uint64_t
+sti_scenario_node_of(const struct sti_scenario *scenario, uint64_t rank)
+{
+    return rank / scenario->node_ranks;
+}
 
 /* Starts from a built-in one. Errors: -ENOENT. */
 int

@@ -41,8 +41,8 @@ static const char *
 source_text(enum sti_source source)
 {
     static const char *const texts[STI_SOURCES] = {
-        [STI_SOURCE_RAM] = "its own RAM",      [STI_SOURCE_SSD] = "its own SSD",
-        [STI_SOURCE_PEER_RAM] = "RAM of rank", [STI_SOURCE_PEER_SSD] = "SSD of rank",
+        [STI_SOURCE_RAM] = "its own RAM",     [STI_SOURCE_SSD] = "its own SSD",
+        [STI_SOURCE_PEER_RAM] = "the RAM of", [STI_SOURCE_PEER_SSD] = "the SSD of",
         [STI_SOURCE_ORIGIN] = "the origin",
     };
 
@@ -62,7 +62,7 @@ say_uses(struct text *text, struct sti_sim_plan *plan, uint32_t sample, uint32_t
         while (at < plan->n_elements && planned->ids[at] != sample)
             at++;
         if (at < plan->n_elements)
-            uses[at % plan->scenario->ranks]++;
+            uses[plan->holder_of[at % plan->scenario->ranks]]++;
         if (epoch >= EPOCHS_SHOWN)
             continue;
         if (at == plan->n_elements) {
@@ -75,7 +75,7 @@ say_uses(struct text *text, struct sti_sim_plan *plan, uint32_t sample, uint32_t
             epoch, at % plan->scenario->ranks, at / plan->scenario->ranks / plan->scenario->batch,
             source_text(source));
         if (source == STI_SOURCE_PEER_RAM || source == STI_SOURCE_PEER_SSD)
-            say(text, " %u", planned->peer[at]);
+            say(text, " %s %u", plan->holder_ranks > 1 ? "node" : "rank", planned->peer[at]);
         say(text, "\n");
     }
     if (plan->scenario->epochs > EPOCHS_SHOWN)
@@ -88,20 +88,20 @@ say_holders(struct text *text, const struct sti_sim_plan *plan, uint32_t sample,
 {
     uint32_t most = 0;
     bool is_held = false;
+    const char *who = plan->holder_ranks > 1 ? "node" : "rank";
 
-    for (uint32_t rank = 0; rank < plan->scenario->ranks; rank++)
+    for (uint32_t rank = 0; rank < plan->n_holders; rank++)
         most = uses[rank] > most ? uses[rank] : most;
-    for (uint32_t rank = 0; rank < plan->scenario->ranks; rank++) {
+    for (uint32_t rank = 0; rank < plan->n_holders; rank++) {
         if (!sti_assignment_has(&plan->assignment, sample, rank))
             continue;
         is_held = true;
-        say(text,
-            "  rank %u holds it on its %s: it reads it %u times, the most of any rank is %u\n",
+        say(text, "  %s %u holds it on its %s: it reads it %u times, the most of any is %u\n", who,
             rank, sti_assignment_on_ssd(&plan->assignment, sample, rank) ? "SSD" : "RAM",
             uses[rank], most);
     }
     if (!is_held)
-        say(text, "  nobody holds it: %s; the most that a rank reads it is %u times\n",
+        say(text, "  nobody holds it: %s; the most that one reads it is %u times\n",
             plan->policy == STK_SIM_PAPER
                 ? "every rank has other samples that it reads more often, or as often"
                 : "there is no room for it",
@@ -113,6 +113,11 @@ say_worth(struct text *text, const struct sti_sim_plan *plan, uint32_t sample)
 {
     uint64_t room = plan->bound.capacity_bytes;
     uint64_t n_fit = 0;
+
+    if (plan->by_next_use) {
+        say(text, "  nearly everything fits: what the next epoch reads latest goes first\n");
+        return;
+    }
 
     while (n_fit < plan->scenario->samples) {
         uint32_t n_bytes = sti_sim_bytes(plan->data, plan->sample_at[n_fit]);

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Scenario files. Beside not crashing: what is refused is explained with the file's name,
+ * what is accepted contradicts nothing, and one that is small enough is simulated: never
+ * fewer bytes from the origin than the bound, every read counted once.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scenario_file.h"
+#include "sim/sim.h"
+
+#define MAX_TEXT_BYTES 2048
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n_bytes);
+
+static void
+must(bool is_good)
+{
+    if (!is_good)
+        abort();
+}
+
+/* Whether a simulation takes a moment only, in time and memory. */
+static bool
+is_small(const struct sti_scenario *s)
+{
+    uint64_t threads = s->tiers[0].threads + s->tiers[1].threads + s->tiers[2].threads;
+
+    return s->samples > 0 && s->samples <= 500 && s->epochs <= 4 && s->ranks <= 20 &&
+           s->batch <= 100 && threads <= 100 &&
+           (s->checkpoint.mb <= 100 || s->checkpoint.every_steps > 2);
+}
+
+static void
+try_simulation(const struct sti_scenario *scenario)
+{
+    static const stk_sim_policy policies[] = {STK_SIM_COORDINATED, STK_SIM_PAPER, STK_SIM_NEXT_USE,
+                                              STK_SIM_DEEPIO_OPPORTUNISTIC, STK_SIM_LOCALITY_AWARE};
+    uint64_t per_step = scenario->ranks * scenario->batch;
+    uint64_t n_reads =
+        scenario->epochs *
+        (scenario->drop_last ? scenario->samples / per_step * per_step : scenario->samples);
+
+    for (size_t at = 0; at < sizeof(policies) / sizeof(policies[0]); at++) {
+        stk_sim_result result;
+        uint64_t sum = 0;
+
+        if (sti_sim_run(scenario, policies[at], &result, NULL))
+            continue;
+        for (int source = 0; source < STK_SIM_SOURCES; source++)
+            sum += result.source_samples[source];
+        must(result.seconds >= 0 && (scenario->mode == STI_SIM_PUBLISHED || sum == n_reads));
+        if (at < 3 && scenario->mode == STI_SIM_HONEST)
+            must(result.origin_bytes >= result.bound_bytes);
+    }
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n_bytes)
+{
+    char text[MAX_TEXT_BYTES];
+    char message[512] = "";
+    stk_scenario *scenario = NULL;
+    stk_sim_checkpoint checkpoint;
+
+    if (n_bytes >= sizeof(text))
+        return 0;
+    memcpy(text, bytes, n_bytes);
+    text[n_bytes] = '\0';
+    if (cli_scenario_parse("file", text, &scenario, message, sizeof(message))) {
+        must(scenario == NULL && !strncmp(message, "file:", 5) && message[5] != '\0');
+        return 0;
+    }
+    must(stk_scenario_check(scenario, NULL) == 0);
+    if (is_small(&scenario->values))
+        try_simulation(&scenario->values);
+    if (stk_scenario_has_checkpoint(scenario) && scenario->values.checkpoint.mtbf_hours <= 0)
+        (void)stk_simulate_checkpoint(scenario, &checkpoint, NULL); /* refused or not: no crash */
+    stk_scenario_free(scenario);
+    return 0;
+}
