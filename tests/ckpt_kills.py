@@ -196,7 +196,8 @@ def late(top):
                 if subprocess.run(command, capture_output=True, check=False).returncode == 0:
                     break
                 time.sleep(0.1)
-    print(f"slow disk: {n_left} parts left; after {n_late} of {len(METHODS)} deaths writes were seen to land")
+    print(f"slow disk: {n_left} parts left; after {n_late} of {len(METHODS)} deaths writes were "
+          "seen to land")
 
 
 def main():
