@@ -27,7 +27,8 @@ def main():
     saved = resumed["checkpoints"]
     each = {key: 1e3 * saved[key] / saved["durable"]
             for key in ("durable_seconds", "wait_seconds")}
-    print(f"{saved['durable']:,} checkpoints of {saved['bytes'] / 1e6:.2f} MB, one after every step.")
+    print(f"{saved['durable']:,} checkpoints of {saved['bytes'] / 1e6:.2f} MB, one after "
+          "every step.")
     print(f"Each was durable after {each['durable_seconds']:.2f} ms, "
           f"{each['wait_seconds']:.2f} ms of which training waited:")
     print(f"a step took {1e3 * step_seconds(resumed):.2f} ms instead of "
