@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the simulator with the loader on this machine.
 
-An emulated device (for what also writes: a slow volume, volume.sh) is measured with "stoker probe", a
-decoding callback by calling it; what was measured, never what the device was set to, goes into a
-scenario; the scenario is simulated, and the same job is run. Prints seconds and origin bytes of both as Markdown. Exit status 1 when a time is
-more than 10 % or bytes are more than 1 % apart. Needs root and libfuse3.
+An emulated device (for what also writes: a slow volume, volume.sh) is measured with "stoker
+probe", a decoding callback by calling it; what was measured, never what the device was set to,
+goes into a scenario; the scenario is simulated, and the same job is run. Prints seconds and
+origin bytes of both as Markdown. Exit status 1 when a time is more than 10 % or bytes are more
+than 1 % apart. Needs root and libfuse3.
 
 Usage: truth.py BUILD-DIRECTORY
 """

@@ -6,7 +6,8 @@
  *
  *     truth_job DATA KEY=VALUE...
  *
- * calls=N times the callback instead. Others: batch, epochs, depth, workers, staging, compute_us, decode_us, ckpt_bytes, every; ckpt=DIRECTORY.
+ * calls=N times the callback instead. Others: batch, epochs, depth, workers, staging,
+ * compute_us, decode_us, ckpt_bytes, every; ckpt=DIRECTORY.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Not a test: how long planning takes, and planning anew at the end of an epoch, without
- * simulating times. Usage: plan_speed SAMPLES RANKS EPOCHS [HORIZON]. bench/plan_speed.sh runs it with the sizes that are promised.
+ * simulating times. Usage: plan_speed SAMPLES RANKS EPOCHS [HORIZON].
+ * bench/plan_speed.sh runs it with the sizes that are promised.
  */
 #include <inttypes.h>
 #include <stdio.h>
