@@ -25,6 +25,7 @@
 #define OUTSIDE_MAX 1024
 #define OUTSIDE_SHIFT 17 /* above any skew: alignments are 65536 at most */
 #define SMALL_EXTRA_BYTES (UINT64_C(64) << 10)
+#define GAP_BYTES_MAX (UINT64_C(24) << 20)
 #define TOUCH_STEP_BYTES (UINT64_C(8) << 20)
 #define TOUCH_AHEAD_BYTES (UINT64_C(32) << 20)
 
@@ -127,9 +128,11 @@ open_slots(struct sti_store *store, const struct sti_store_opts *opts)
 static int
 open_heap(struct sti_store *store, const struct sti_store_opts *opts)
 {
-    /* A block's header and rounding, the padding left of trimmed blocks, and room to
-     * place the largest among the others. */
-    uint64_t overhead_bytes = opts->samples_max * 16 + (UINT64_C(4) << 20);
+    /* A block's header and rounding, the padding left of trimmed blocks, room to place
+     * the largest among the others, and the gaps that sizes which differ leave. */
+    uint64_t gap_bytes = opts->capacity_bytes / 16;
+    uint64_t overhead_bytes = opts->samples_max * 16 + (UINT64_C(4) << 20) +
+                              (gap_bytes < GAP_BYTES_MAX ? gap_bytes : GAP_BYTES_MAX);
     uint64_t padding_bytes = opts->samples_max * opts->padding_bytes / 2;
 
     if (padding_bytes > opts->capacity_bytes / 64)
