@@ -153,7 +153,7 @@ cli_svg_bars(const char *path, const struct cli_svg_plot *plot, double bound)
 static void
 place_points(const struct cli_svg_plot *plot, double *places)
 {
-    double step = INFINITY;
+    double step = (double)INFINITY;
     double first;
     double range;
 
