@@ -25,9 +25,13 @@ KILLS = 500 if "STOKER_TEST_LONG" in os.environ else 12
 METHODS = ("uring", "sync")
 
 
+RUNNING = []
+
+
 def start(directory, method, steps, n_bytes, roots=()):
-    return subprocess.Popen([LOOP, "save", directory, method, str(steps), str(n_bytes), *roots],
-                            stdout=subprocess.PIPE, text=True)
+    RUNNING.append(subprocess.Popen([LOOP, "save", directory, method, str(steps), str(n_bytes),
+                                     *roots], stdout=subprocess.PIPE, text=True))
+    return RUNNING[-1]
 
 
 def durable(line):
@@ -73,8 +77,11 @@ def committed(directory):
     ids = set()
     for name in os.listdir(directory) if os.path.isdir(directory) else ():
         if re.match(r"step-\d+$", name):
-            with open(f"{directory}/{name}/manifest.json", "rb") as file:
-                ids.add(json.load(file)["id"])
+            try:
+                with open(f"{directory}/{name}/manifest.json", "rb") as file:
+                    ids.add(json.load(file)["id"])
+            except FileNotFoundError:  # one that lives is just removing it
+                assert RUNNING[-1].poll() is None, name
     return ids
 
 
@@ -191,6 +198,8 @@ def late(top):
             n_left += len(left)
             verify_all(run)
     finally:
+        for process in RUNNING:  # after a failure; else all of them have ended
+            process.kill()
         for command in (["umount", volume], ["losetup", "-d", device], ["umount", disk]):
             for _ in range(50 if command[-1] else 0):
                 if subprocess.run(command, capture_output=True, check=False).returncode == 0:
