@@ -23,8 +23,6 @@ LOOP, STOKER = sys.argv[1:3]
 SLOWDISK = sys.argv[3] if len(sys.argv) > 3 else "none"
 KILLS = 500 if "STOKER_TEST_LONG" in os.environ else 12
 METHODS = ("uring", "sync")
-
-
 RUNNING = []
 
 
