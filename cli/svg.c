@@ -157,6 +157,8 @@ place_points(const struct cli_svg_plot *plot, double *places)
     double first;
     double range;
 
+    if (plot->n_points == 0)
+        return;
     for (size_t i = 0; i < plot->n_points; i++) {
         char *end;
 

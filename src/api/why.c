@@ -161,6 +161,7 @@ stk_explain_why(const stk_dataset *dataset, const stk_explain_opts *opts, stk_si
 
     if (!dataset || !opts || !text || n_text == 0 || !sti_sim_policy_name((uint32_t)policy))
         return sti_error_set(err, -EINVAL, "dataset, opts, a policy and text are required");
+    text[0] = '\0'; /* also after an error */
     int rc = sti_opts_take(&own, &explain_opts_type, opts, err);
     if (rc == 0 && !own.loader)
         rc = sti_error_set(err, -EINVAL, "loader is required");
