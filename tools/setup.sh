@@ -76,6 +76,9 @@ want_demo() {
 # The compilers of .ci/run. Clang 14 is taken where the release has it, else its default one.
 want_ci() {
     want_test
+    # A step runs as somebody else, with the system's PATH.
+    (PATH=/usr/local/bin:/usr/bin:/bin && have_meson) || need meson
+    (PATH=/usr/local/bin:/usr/bin:/bin && have ninja) || need ninja-build
     have g++ || need g++
     have nm || need binutils
     have runuser || need util-linux
