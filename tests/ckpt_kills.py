@@ -207,6 +207,11 @@ def late(top):
           "seen to land")
 
 
+def has_slow_disk():
+    return (os.getuid() == 0 and os.path.exists("/dev/fuse") and os.access(SLOWDISK, os.X_OK)
+            and subprocess.run(["losetup", "-f"], capture_output=True, check=False).returncode == 0)
+
+
 def main():
     seed = int(os.environ.get("STOKER_TEST_SEED", str(time.time_ns() % 100000)))
     random.seed(seed)
@@ -215,9 +220,7 @@ def main():
     try:
         killed(top)
         stopped(top)
-        loops = subprocess.run(["losetup", "-f"], capture_output=True, check=False).returncode == 0
-        if os.getuid() == 0 and loops and os.access(SLOWDISK, os.X_OK) and \
-                os.path.exists("/dev/fuse"):
+        if has_slow_disk():
             late(top)
         else:
             print("no slow disk here: late writes are left out")
