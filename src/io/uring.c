@@ -316,12 +316,16 @@ wait_beside_ring(struct sti_aio *aio, struct uring *uring, uint64_t timeout_ns)
 {
     struct pollfd event = {.fd = aio->event_fd, .events = POLLIN};
     const struct timespec timeout = {.tv_nsec = (long)timeout_ns};
+    struct __kernel_timespec at_once = {0};
+    struct io_uring_cqe *cqe;
 
     uring_flush(aio);
     if (uring->is_broken || io_uring_cq_ready(&uring->ring) > 0)
         return;
     (void)ppoll(&event, 1, &timeout, NULL); /* early or late, the ring is asked */
-    check_submit(aio, uring, io_uring_get_events(&uring->ring));
+    /* Not io_uring_get_events(), for which newer kernels take a few of what has come. */
+    int rc = io_uring_wait_cqes(&uring->ring, &cqe, uring->n_expected, &at_once, NULL);
+    check_submit(aio, uring, rc);
 }
 
 static void
