@@ -6,7 +6,7 @@
 #     tools/on_release.sh RELEASE [STEP...]     RELEASE: bookworm, trixie; STEP: demo test pip
 #
 # Needs root and debootstrap. WORK says where the trees lie (/var/tmp/stoker-releases, 3 GB each),
-# MIRROR where packages come from. The bare tree is kept for the next time, the used one as well,
+# MIRROR where packages come from, if not from where debootstrap takes them. The bare tree is kept for the next time, the used one as well,
 # until then, to look at. Exits with 1 if a step fails, and names it.
 set -euo pipefail
 
@@ -17,7 +17,6 @@ steps=("$@")
 [ $# -gt 0 ] || steps=(demo test pip)
 source=$(cd "$(dirname "$0")/.." && pwd)
 work=${WORK:-/var/tmp/stoker-releases}
-mirror=${MIRROR:-http://deb.debian.org/debian}
 bare=$work/$release.bare
 tree=$work/$release
 
@@ -32,7 +31,7 @@ fi
 mkdir -p "$work"
 if [ ! -e "$bare/made" ]; then
     rm -rf --one-file-system "$bare"
-    debootstrap --variant=minbase "$release" "$bare" "$mirror" >"$work/$release.log" || {
+    debootstrap --variant=minbase "$release" "$bare" ${MIRROR:+"$MIRROR"} >"$work/$release.log" || {
         tail -n 20 "$work/$release.log" >&2
         exit 1
     }
