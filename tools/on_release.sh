@@ -6,12 +6,13 @@
 #     tools/on_release.sh RELEASE [STEP...]     RELEASE: bookworm, trixie; STEP: demo test pip
 #
 # Needs root and debootstrap. WORK says where the trees lie (/var/tmp/stoker-releases, 3 GB each),
-# MIRROR where packages come from, if not from where debootstrap takes them. The bare tree is kept for the next time, the used one as well,
-# until then, to look at. Exits with 1 if a step fails, and names it.
+# MIRROR where packages come from, if not from where debootstrap takes them. The bare tree is kept
+# for the next time, the used one as well, until then, to look at. Exits with 1 if a step fails,
+# and names it.
 set -euo pipefail
 
 release=${1:-}
-[ -n "$release" ] || { sed -n '3,11s/^# \{0,1\}//p' "$0"; exit 2; }
+[ -n "$release" ] || { sed -n '3,12s/^# \{0,1\}//p' "$0"; exit 2; }
 shift
 steps=("$@")
 [ $# -gt 0 ] || steps=(demo test pip)
