@@ -18,8 +18,8 @@ STOKER = sys.argv[1]
 SAMPLES = 4000
 RECORD = 5000
 SHAPE = "rbps=100M rlat=2ms"
-# Time is not the machine's own here: the stall of a run is judged only where that is asked for.
-STALL_POINTS = 5 if os.environ.get("STOKER_TEST_LONG") else 100
+# Time is not the machine's own here: a bystander may take half of it, so it is tried again.
+STALL_POINTS = 5 if os.environ.get("STOKER_TEST_LONG") else 15
 
 
 def run(*args, status=0):
@@ -29,7 +29,7 @@ def run(*args, status=0):
     return done
 
 
-def check(name, data, *args, tries=4):
+def check(name, data, *args, tries=8):
     done = run("bench", "load", data, "--format", "record", "--record-bytes", str(RECORD),
                "--shape", SHAPE, "--batch", "128", "--json", "--quiet", "--explain", *args)
     result = json.loads(done.stdout)

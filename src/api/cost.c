@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
+#include "api/explain_opts.h"
 #include "api/handles.h"
 #include "api/opts.h"
 #include "base/error.h"
@@ -17,12 +18,6 @@
 
 static const struct sti_opts_type probe_opts_type = {"stk_probe_opts", sizeof(stk_probe_opts),
                                                      sizeof(stk_probe_opts)};
-static const struct sti_opts_type explain_opts_type = {"stk_explain_opts", sizeof(stk_explain_opts),
-                                                       sizeof(stk_explain_opts)};
-static const struct sti_opts_type loader_opts_type = {"stk_loader_opts", sizeof(stk_loader_opts),
-                                                      sizeof(stk_loader_opts)};
-static const struct sti_opts_type order_opts_type = {"stk_order_opts", sizeof(stk_order_opts),
-                                                     sizeof(stk_order_opts)};
 
 static int
 check_probe(stk_probe_opts *opts, stk_error *err)
@@ -78,25 +73,12 @@ int
 stk_explain(const stk_dataset *dataset, const stk_explain_opts *opts, stk_explained *epochs,
             uint32_t n_epochs, stk_explained *ret_run, stk_error *err)
 {
-    stk_explain_opts own;
-    stk_loader_opts loader;
-    stk_order_opts order;
+    struct sti_explain_opts taken;
 
     if (!dataset || !opts || !ret_run || (n_epochs > 0 && !epochs))
         return sti_error_set(err, -EINVAL, "dataset, opts and ret_run are required");
-    int rc = sti_opts_take(&own, &explain_opts_type, opts, err);
-    if (rc == 0 && (!own.loader || !(own.compute_s >= 0) || own.compute_s > 1e9 ||
-                    own.queue_depth > 1024 || own.is_warm > 1))
-        rc = sti_error_set(err, -EINVAL,
-                           "loader is required, compute_s 0 .. 1e9, queue_depth 0 .. 1024, "
-                           "is_warm 0 or 1");
-    if (rc == 0)
-        rc = sti_opts_take(&loader, &loader_opts_type, own.loader, err);
-    if (rc == 0)
-        rc = sti_opts_take(&order, &order_opts_type, loader.order, err);
+    int rc = sti_explain_opts_take(&taken, opts, err);
     if (rc < 0)
         return rc;
-    own.loader = &loader;
-    loader.order = &order;
-    return sti_explain(dataset->dataset, &own, epochs, n_epochs, ret_run, err);
+    return sti_explain(dataset->dataset, &taken.own, epochs, n_epochs, ret_run, err);
 }

@@ -9,8 +9,8 @@
 #include <errno.h>
 #include <inttypes.h>
 
+#include "api/explain_opts.h"
 #include "api/handles.h"
-#include "api/opts.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "loader/resolve.h"
@@ -19,13 +19,6 @@
 
 #define SAMPLES_MAX (UINT64_C(1) << 26)
 #define EPOCHS_UNKNOWN 8 /* that are looked at where a run has no end */
-
-static const struct sti_opts_type explain_opts_type = {"stk_explain_opts", sizeof(stk_explain_opts),
-                                                       sizeof(stk_explain_opts)};
-static const struct sti_opts_type loader_opts_type = {"stk_loader_opts", sizeof(stk_loader_opts),
-                                                      sizeof(stk_loader_opts)};
-static const struct sti_opts_type order_opts_type = {"stk_order_opts", sizeof(stk_order_opts),
-                                                     sizeof(stk_order_opts)};
 
 /* Of which sample, and where the answer goes. */
 struct asked {
@@ -155,23 +148,13 @@ stk_explain_why(const stk_dataset *dataset, const stk_explain_opts *opts, stk_si
                 uint64_t sample, char *text, size_t n_text, stk_error *err)
 {
     const struct asked asked = {policy, sample, (struct sti_sim_text){text, n_text}};
-    stk_explain_opts own;
-    stk_loader_opts loader;
-    stk_order_opts order;
+    struct sti_explain_opts taken;
 
     if (!dataset || !opts || !text || n_text == 0 || !sti_sim_policy_name((uint32_t)policy))
         return sti_error_set(err, -EINVAL, "dataset, opts, a policy and text are required");
     text[0] = '\0'; /* also after an error */
-    int rc = sti_opts_take(&own, &explain_opts_type, opts, err);
-    if (rc == 0 && !own.loader)
-        rc = sti_error_set(err, -EINVAL, "loader is required");
-    if (rc == 0)
-        rc = sti_opts_take(&loader, &loader_opts_type, own.loader, err);
-    if (rc == 0)
-        rc = sti_opts_take(&order, &order_opts_type, loader.order, err);
+    int rc = sti_explain_opts_take(&taken, opts, err);
     if (rc < 0)
         return rc;
-    own.loader = &loader;
-    loader.order = &order;
-    return explain_why(dataset->dataset, &own, &asked, err);
+    return explain_why(dataset->dataset, &taken.own, &asked, err);
 }
