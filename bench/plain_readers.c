@@ -19,9 +19,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "clocks.h"
 
 #define THREADS_MAX 256
 #define HUGE_PAGE_BYTES (UINT64_C(2) << 20)
@@ -38,25 +38,6 @@ static struct {
     _Atomic int failed;
     pthread_barrier_t ready;
 } job;
-
-static double
-now_seconds(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail for this clock */
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-static double
-cpu_seconds(void)
-{
-    struct rusage use;
-
-    (void)getrusage(RUSAGE_SELF, &use); /* cannot fail for this process */
-    return (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
-           (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) * 1e-6;
-}
 
 /* Reads one path of the list into the job. Returns 0 or -1. */
 static int

@@ -21,9 +21,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "clocks.h"
 
 #define DEPTH 8
 #define WRITE_BYTES (UINT64_C(8) << 20)
@@ -34,25 +34,6 @@ static struct {
     char *memory;
     uint64_t n_bytes;
 } job;
-
-static double
-now_seconds(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail for this clock */
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-static double
-cpu_seconds(void)
-{
-    struct rusage use;
-
-    (void)getrusage(RUSAGE_SELF, &use); /* cannot fail for this process */
-    return (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
-           (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) * 1e-6;
-}
 
 static int
 make_memory(void)

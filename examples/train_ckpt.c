@@ -4,24 +4,8 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <time.h>
 
-static double
-now_seconds(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail for this clock */
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-static int
-complain(const char *what, int rc, const stk_error *err)
-{
-    fprintf(stderr, "train_fashion: %s: %s (%s)%s%s\n", what, err->message, stk_strerror(rc),
-            err->path[0] ? ": " : "", err->path);
-    return rc;
-}
+#include "train_util.h"
 
 /* All of it belongs to the optimizer: nothing else changes it, so nothing is copied
  * before save returns. */

@@ -17,12 +17,12 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <time.h>
 
 #include "mlp.h"
 #include "told.h"
 #include "train_ckpt.h"
 #include "train_options.h"
+#include "train_util.h"
 
 #define LEARNING_RATE 0.02F
 #define LEARNING_RATE_DECAY 0.75F /* from one epoch to the next */
@@ -53,23 +53,6 @@ struct run {
     double first_batch_seconds; /* from then on */
     struct told told;
 };
-
-static double
-now_seconds(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail for this clock */
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-static int
-complain(const char *what, int rc, const stk_error *err)
-{
-    fprintf(stderr, "train_fashion: %s: %s (%s)%s%s\n", what, err->message, stk_strerror(rc),
-            err->path[0] ? ": " : "", err->path);
-    return rc;
-}
 
 /* Opens the data set at data/name and checks that its samples end in an image of 28 x
  * 28. */

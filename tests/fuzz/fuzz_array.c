@@ -10,16 +10,7 @@
 #include <string.h>
 
 #include "format/array.h"
-
-int
-LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n_bytes);
-
-static void
-must(bool is_good)
-{
-    if (!is_good)
-        abort();
-}
+#include "fuzz.h"
 
 static void
 check(int rc, const struct sti_array *array, size_t n_bytes, const stk_error *err)

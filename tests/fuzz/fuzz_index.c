@@ -12,18 +12,9 @@
 #include <string.h>
 
 #include "format/index.h"
+#include "fuzz.h"
 
 #define MAX_BYTES ((size_t)1 << 20)
-
-int
-LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n_bytes);
-
-static void
-must(bool is_good)
-{
-    if (!is_good)
-        abort();
-}
 
 static void
 must_be_inside(const struct sti_index *index, const char *text)

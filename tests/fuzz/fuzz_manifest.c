@@ -12,19 +12,10 @@
 
 #include "base/crc32c.h"
 #include "ckpt/manifest.h"
+#include "fuzz.h"
 
 #define PREFIX "{\"crc32c\":\""
 #define COVERED_AT (sizeof(PREFIX) - 1 + 8)
-
-int
-LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n_bytes);
-
-static void
-must(bool is_good)
-{
-    if (!is_good)
-        abort();
-}
 
 /* Tensors cover the data, in order, each as large as its shape says. */
 static void

@@ -13,18 +13,9 @@
 
 #include "io/shape.h"
 #include "model/hierarchy.h"
+#include "fuzz.h"
 
 #define MAX_TEXT_BYTES 1024
-
-int
-LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n_bytes);
-
-static void
-must(bool is_good)
-{
-    if (!is_good)
-        abort();
-}
 
 static void
 must_be_explained(int rc, const stk_error *err)

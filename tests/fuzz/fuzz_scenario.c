@@ -11,18 +11,9 @@
 
 #include "scenario_file.h"
 #include "sim/sim.h"
+#include "fuzz.h"
 
 #define MAX_TEXT_BYTES 2048
-
-int
-LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n_bytes);
-
-static void
-must(bool is_good)
-{
-    if (!is_good)
-        abort();
-}
 
 /* Whether a simulation takes a moment only, in time and memory. */
 static bool

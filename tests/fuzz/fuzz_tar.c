@@ -14,18 +14,9 @@
 
 #include "format/shard.h"
 #include "format/tar.h"
+#include "fuzz.h"
 
 #define MAX_BYTES ((size_t)1 << 16)
-
-int
-LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n_bytes);
-
-static void
-must(bool is_good)
-{
-    if (!is_good)
-        abort();
-}
 
 static void
 check_member(const struct sti_tar_member *member, const uint8_t *bytes, size_t n_bytes)

@@ -12,10 +12,9 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-/* What libFuzzer calls, defined by the target. */
-int
-LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n_bytes);
+#include "fuzz.h"
 
+/* What libFuzzer calls, defined by the target. */
 static int
 replay_file(const char *path)
 {
