@@ -193,6 +193,65 @@ a_late_release_counts_for_its_own_epoch(void **state)
     stk_engine_close(engine);
 }
 
+/* ---- decoding ---------------------------------------------------------------------- */
+
+#define TOGETHER 4
+
+struct meeting {
+    pthread_mutex_t lock;
+    uint32_t n;    /* that decode now */
+    uint32_t most; /* of them at a time */
+};
+
+/* Stays until so many have met, or for a while. */
+static int
+meet(void *context, const stk_decode_args *args)
+{
+    struct meeting *meeting = context;
+    bool have_met = false;
+
+    for (int tries = 0; tries < 200 && !have_met; tries++) {
+        (void)pthread_mutex_lock(&meeting->lock);
+        if (tries == 0 && ++meeting->n > meeting->most)
+            meeting->most = meeting->n;
+        have_met = meeting->most >= TOGETHER;
+        (void)pthread_mutex_unlock(&meeting->lock);
+        if (!have_met)
+            pause_us(1000);
+    }
+    (void)pthread_mutex_lock(&meeting->lock);
+    meeting->n--;
+    (void)pthread_mutex_unlock(&meeting->lock);
+    memcpy(args->slot, args->bytes, 1);
+    return 0;
+}
+
+/* However little a decoder makes of a sample, all workers have one. */
+static void
+small_slots_keep_all_workers_busy(void **state)
+{
+    (void)state;
+    for (const char *const *method = methods(); *method; method++) {
+        const stk_engine_opts opts = {STK_ENGINE_OPTS_INIT, .io_method = *method,
+                                      .workers = TOGETHER};
+        struct meeting meeting = {.lock = PTHREAD_MUTEX_INITIALIZER};
+        stk_loader_opts with = {STK_LOADER_OPTS_INIT, .batch_size = 8, .epochs = 1,
+                                .policy = STK_POLICY_NONE, .layout = STK_LAYOUT_FIXED,
+                                .decode = meet, .decode_context = &meeting, .item_bytes = 1};
+        stk_engine *engine = engine_open_by(&opts);
+        stk_dataset *dataset = dataset_open(engine, &records);
+        stk_loader *loader = loader_open(engine, dataset, &with);
+        stk_batch batch;
+
+        while (stk_loader_next(loader, &batch) == STK_BATCH)
+            assert_int_equal(stk_loader_release(loader, &batch), 0);
+        assert_int_equal(meeting.most, TOGETHER);
+        stk_loader_close(loader);
+        stk_dataset_close(dataset);
+        stk_engine_close(engine);
+    }
+}
+
 /* ---- several loaders --------------------------------------------------------------- */
 
 static void
@@ -473,6 +532,7 @@ main(void)
         cmocka_unit_test(batches_come_back_in_any_order),
         cmocka_unit_test(what_is_not_borrowed_is_not_taken_back),
         cmocka_unit_test(a_late_release_counts_for_its_own_epoch),
+        cmocka_unit_test(small_slots_keep_all_workers_busy),
         cmocka_unit_test(training_and_validation_alternate),
         cmocka_unit_test(threads_use_loaders_of_their_own),
         cmocka_unit_test(a_loader_can_be_closed_at_any_moment),

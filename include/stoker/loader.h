@@ -94,7 +94,8 @@ typedef int (*stk_decode_fn)(void *context, const stk_decode_args *args);
  * staging_bytes   memory for batches being filled or borrowed; 0: 256 MiB, or four of the
  *                 largest batches (borrow_max + 2, if that is more) where it is less; with the
  *                 fixed layout no more than an epoch fills, or 8 MiB. At least two of the
- *                 largest batches, and as many as borrow_max.
+ *                 largest batches, and as many as borrow_max. Samples between arrival and
+ *                 decoding take up to half as much beside it, 32 MiB at most.
  * staging_batches at most so many batches are staged or borrowed, 2 .. 65536, borrow_max at
  *                 least; 0: as many as staging_bytes holds.
  * borrow_max      batches that may be out at a time, 1 .. 64; 0: 2. With the batch size it may

@@ -9,11 +9,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#ifdef __SSE2__
-#include <emmintrin.h>
-
-#define LINE_BYTES 64u
-#define AHEAD_BYTES 8192u
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 static void
 copy_both(char *dst, char *near, const char *src, size_t n_bytes)
@@ -22,15 +20,33 @@ copy_both(char *dst, char *near, const char *src, size_t n_bytes)
     memcpy(dst, near, n_bytes);
 }
 
-static void
-copy_line(char *dst, char *near, const char *src)
-{
-    __m128i quarters[4];
+#ifdef __x86_64__
 
-    memcpy(quarters, src, LINE_BYTES);
-    memcpy(near, quarters, LINE_BYTES);
-    for (unsigned at = 0; at < 4; at++)
-        _mm_stream_si128((__m128i *)(void *)dst + at, quarters[at]);
+#define LINE_BYTES 64u
+#define AHEAD_BYTES 8192u
+
+/* May be behind the end: no prefetch faults. As a number, since no pointer may point there. */
+static void
+read_ahead(const char *src)
+{
+    __builtin_prefetch((const void *)((uintptr_t)src + AHEAD_BYTES));
+}
+
+/* Whole lines; dst begins one. With 16 bytes at a time it takes 1.5 times as long. */
+__attribute__((target("avx2"))) static void
+copy_lines(char *dst, char *near, const char *src, size_t n_bytes)
+{
+    for (size_t at = 0; at < n_bytes; at += LINE_BYTES) {
+        __m256i *to = (__m256i *)(void *)(dst + at);
+
+        read_ahead(src + at);
+        __m256i first = _mm256_loadu_si256((const __m256i *)(const void *)(src + at));
+        __m256i second = _mm256_loadu_si256((const __m256i *)(const void *)(src + at) + 1);
+        _mm256_storeu_si256((__m256i *)(void *)(near + at), first);
+        _mm256_storeu_si256((__m256i *)(void *)(near + at) + 1, second);
+        _mm256_stream_si256(to, first);
+        _mm256_stream_si256(to + 1, second);
+    }
 }
 
 void
@@ -39,17 +55,20 @@ sti_stream_copy(void *dst, void *near, const void *src, size_t n_bytes)
     char *to = dst;
     char *kept = near;
     const char *from = src;
-    size_t at = (LINE_BYTES - (uintptr_t)to % LINE_BYTES) % LINE_BYTES;
 
-    at = at < n_bytes ? at : n_bytes;
-    copy_both(to, kept, from, at);
-    for (; n_bytes - at >= LINE_BYTES; at += LINE_BYTES) {
-        /* May be behind the end: no prefetch faults. As a number, since no pointer may
-         * point there. */
-        __builtin_prefetch((const void *)((uintptr_t)(from + at) + AHEAD_BYTES));
-        copy_line(to + at, kept + at, from + at);
+    if (!__builtin_cpu_supports("avx2")) {
+        copy_both(dst, near, src, n_bytes);
+        return;
     }
-    copy_both(to + at, kept + at, from + at, n_bytes - at);
+    size_t head = (LINE_BYTES - (uintptr_t)to % LINE_BYTES) % LINE_BYTES;
+
+    head = head < n_bytes ? head : n_bytes;
+    size_t lines = (n_bytes - head) / LINE_BYTES * LINE_BYTES;
+    size_t tail = head + lines;
+
+    copy_both(to, kept, from, head);
+    copy_lines(to + head, kept + head, from + head, lines);
+    copy_both(to + tail, kept + tail, from + tail, n_bytes - tail);
 }
 
 void
@@ -63,8 +82,7 @@ sti_stream_finish(void)
 void
 sti_stream_copy(void *dst, void *near, const void *src, size_t n_bytes)
 {
-    memcpy(near, src, n_bytes);
-    memcpy(dst, near, n_bytes);
+    copy_both(dst, near, src, n_bytes);
 }
 
 void

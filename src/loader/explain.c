@@ -507,8 +507,6 @@ look_at_reads(struct walk *walk)
     uint64_t uniform_bytes = sti_dataset_uniform_bytes(walk->dataset);
     double batch_bytes = (double)sti_dataset_bytes(walk->dataset) * (double)fetcher->batch_size /
                          (double)sti_dataset_count(walk->dataset);
-    uint64_t staged_bytes =
-        fetcher->item_bytes > 0 ? fetcher->staging_bytes : walk->sizes.held_bytes;
 
     /* Neighbours in a file that memory holds are read together. */
     walk->group = 1;
@@ -517,8 +515,11 @@ look_at_reads(struct walk *walk)
         walk->sizes.store_bytes >= sti_dataset_bytes(walk->dataset))
         walk->group = (uint32_t)(GROUP_BYTES / uniform_bytes);
     walk->depth = walk->opts->queue_depth ? walk->opts->queue_depth : 64;
-    /* Nothing may be missing from a batch that just fits; a set of empty samples always does. */
-    double n_ahead = batch_bytes > 0 ? (double)staged_bytes / batch_bytes + 1e-6 : 1e9;
+    /* Nothing may be missing from a batch that just fits; a set of empty samples always does,
+     * and slots are there for all. */
+    double n_ahead = batch_bytes > 0 && fetcher->item_bytes == 0
+                         ? (double)walk->sizes.held_bytes / batch_bytes + 1e-6
+                         : 1e9;
     walk->n_ahead = n_ahead < (double)fetcher->n_records ? (uint64_t)n_ahead : fetcher->n_records;
     walk->n_ahead = walk->n_ahead < 1 ? 1 : walk->n_ahead;
 }

@@ -20,6 +20,7 @@
 #define STAGING_DEFAULT_BYTES (UINT64_C(256) << 20)
 #define SLOTS_DEFAULT_BYTES (UINT64_C(8) << 20) /* where an epoch has less */
 #define RECORDS_DEFAULT_MAX 4096u
+#define UNDECODED_MAX_BYTES (UINT64_C(32) << 20)
 
 struct range {
     const char *name;
@@ -203,6 +204,22 @@ check_borrowed(const stk_loader_opts *opts, uint32_t least, stk_error *err)
     return 0;
 }
 
+/* FIXED: what is held between arrival and decoding. It takes its measure from what was asked
+ * for, not from what the slots need: a decoder may make little of much, and reads in flight and
+ * all the workers need samples at hand. */
+static uint64_t
+undecoded(const struct sti_fetcher_opts *fetcher, const stk_loader_opts *opts,
+          uint64_t largest_raw_bytes, uint64_t max_bytes)
+{
+    uint64_t n_bytes = opts->staging_bytes != 0 && opts->staging_bytes / 2 < UNDECODED_MAX_BYTES
+                           ? opts->staging_bytes / 2
+                           : UNDECODED_MAX_BYTES;
+
+    if (n_bytes > fetcher->n_records * largest_raw_bytes)
+        n_bytes = fetcher->n_records * largest_raw_bytes;
+    return n_bytes > 2 * max_bytes ? n_bytes : 2 * max_bytes;
+}
+
 static int
 resolve_staging(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *asked, stk_error *err)
 {
@@ -227,6 +244,7 @@ resolve_staging(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *as
         fetcher->batch_size > sti_dataset_count(dataset) ||
         largest_bytes > fetcher->batch_size * max_bytes) /* the index rounds up */
         largest_bytes = fetcher->batch_size * max_bytes;
+    uint64_t largest_raw_bytes = largest_bytes;
     if (fetcher->item_bytes > 0)
         largest_bytes = fetcher->batch_size * fetcher->item_bytes;
     fetcher->staging_bytes = opts->staging_bytes;
@@ -244,6 +262,8 @@ resolve_staging(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *as
     uint64_t useful_bytes = (uint64_t)fetcher->n_records * largest_bytes;
     if (fetcher->staging_bytes > useful_bytes)
         fetcher->staging_bytes = useful_bytes;
+    if (fetcher->item_bytes > 0)
+        fetcher->undecoded_bytes = undecoded(fetcher, opts, largest_raw_bytes, max_bytes);
     return 0;
 }
 

@@ -44,6 +44,7 @@ struct sti_fetcher_opts {
     uint32_t n_ssd_parts;
     uint64_t staging_bytes;
     uint64_t staging_least_bytes; /* two of the largest batches, or borrow_max */
+    uint64_t undecoded_bytes;     /* FIXED: of samples between arrival and decoding, at most */
     uint32_t n_records;           /* batches staged or borrowed at a time */
     uint64_t item_bytes;          /* FIXED; 0: RAW */
     stk_decode_fn decode;         /* NULL: copy */

@@ -12,7 +12,6 @@
  */
 #include "tier/sizes.h"
 
-#define RAW_LIMIT_BYTES (UINT64_C(32) << 20)
 /* Of the 64 MiB that a loader may take beside what it is given. */
 #define TRANSIT_MAX_BYTES (UINT64_C(16) << 20)
 
@@ -35,11 +34,7 @@ size_store(struct sti_sizes *sizes, const struct sti_fetcher_opts *opts)
     uint64_t uniform_bytes = sti_dataset_uniform_bytes(dataset);
     uint64_t max_bytes = sti_dataset_max_bytes(dataset);
     bool is_raw = opts->item_bytes == 0;
-    /* FIXED: between arrival and decoding, enough for the reads in flight, little beside
-     * the slots. */
-    uint64_t limit = is_raw
-                         ? opts->staging_bytes
-                         : larger(smaller(opts->staging_bytes / 2, RAW_LIMIT_BYTES), 2 * max_bytes);
+    uint64_t limit = is_raw ? opts->staging_bytes : opts->undecoded_bytes;
     uint64_t store_bytes =
         smaller(opts->ram_bytes + limit, sti_dataset_bytes(dataset) + UINT64_C(1));
 
