@@ -18,7 +18,8 @@
 # results.jsonl in OUT. Needs root.
 #
 # BUILD build directory, OUT results, WORK where files lie (SIZE + 20 GB), PYTHON, BALLAST MiB (of
-# the state twice: who writes through the page cache needs as much of that).
+# the state twice: who writes through the page cache needs as much of that), CONTENDERS some of
+# "uring ring sync buffered torch" for slow, image and raw.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -29,6 +30,7 @@ python=${PYTHON:-python3}
 size=${SIZE:-4G}
 bytes=$(numfmt --from=iec "$size")
 ballast=${BALLAST:-$((bytes * 2 / 1048576 + 1024))}
+contenders=${CONTENDERS:-uring ring sync buffered torch}
 rounds=${1:-3}
 shift $(($# > 0 ? 1 : 0))
 setups=("$@")
@@ -94,6 +96,7 @@ contenders() { # SETUP DIR ROUND
     local order="uring ring sync buffered torch" who
     [ $(($3 % 2)) = 1 ] || order="torch buffered sync ring uring"
     for who in $order; do
+        [[ " $contenders " == *" $who "* ]] || continue
         case $who in
         uring | sync) stoker "$1" $who --root "$2" ;;
         ring) plain "$1" "$2" ring "plain ring" ;;

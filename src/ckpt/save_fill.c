@@ -119,7 +119,7 @@ copy_block(struct cursor *cursor, char *dst, char *block, uint64_t n_bytes)
 static void
 copy_and_sum(const struct sti_slot *slot)
 {
-    char block[BLOCK_BYTES];
+    char block[BLOCK_BYTES] __attribute__((aligned(64)));
     uint32_t chunk_bytes = slot->saver->opts.chunk_bytes;
     struct cursor cursor = {.save = slot->stripe->save, .part = &slot->stripe->part};
     uint32_t *crcs = slot->stripe->part.crcs + slot->offset / chunk_bytes;
