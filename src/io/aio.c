@@ -256,7 +256,7 @@ take_remote(struct sti_aio *aio)
     aio->wake_at = sti_aio_wait_part(__atomic_load_n(&aio->n_on_pool, __ATOMIC_RELAXED));
     uint32_t wake_at = aio->wake_at;
     sti_mutex_unlock(&aio->lock);
-    aio->is_batching = wake_at > 1;
+    aio->batch_wait_ns = wake_at > 1 ? sti_aio_wait_ns(wake_at) : 0;
     if (taken.n == 0)
         return;
     for (op = taken.first; op;) {
@@ -360,8 +360,8 @@ sti_aio_wait(struct sti_aio *aio, uint64_t timeout_ns)
     release_due(aio);
     if (aio->ready.n > 0)
         timeout_ns = 0;
-    else if (aio->is_batching && timeout_ns > STI_AIO_WAIT_NS)
-        timeout_ns = STI_AIO_WAIT_NS;
+    else if (aio->batch_wait_ns > 0 && timeout_ns > aio->batch_wait_ns)
+        timeout_ns = aio->batch_wait_ns;
     timeout_ns = sleep_limit_ns(aio, timeout_ns);
     if (timeout_ns > 0) {
         __atomic_store_n(&aio->is_waiting, 1, __ATOMIC_SEQ_CST); /* pairs with sti_aio_wake() */

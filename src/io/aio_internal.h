@@ -33,12 +33,14 @@ struct sti_aio_method {
 
 /*
  * While many operations are under way the owner does not wake for each: it waits for a
- * part of them, a fraction of a millisecond at most. Wake-ups are what slow storage costs
- * otherwise.
+ * part of them, for longer the more they are: what comes a little later is a small part of
+ * what is queued before it. Wake-ups are what slow storage costs otherwise.
  */
 #define STI_AIO_WAIT_PART 4u
 #define STI_AIO_WAIT_MOST 64u
-#define STI_AIO_WAIT_NS UINT64_C(500000)
+#define STI_AIO_WAIT_EACH_NS UINT64_C(125000)
+#define STI_AIO_WAIT_LEAST_NS UINT64_C(500000)
+#define STI_AIO_WAIT_MOST_NS UINT64_C(2000000)
 
 /* How many of n completions to come are worth waiting for. */
 static inline uint32_t
@@ -46,6 +48,17 @@ sti_aio_wait_part(uint32_t n)
 {
     n /= STI_AIO_WAIT_PART;
     return n < 1 ? 1 : n > STI_AIO_WAIT_MOST ? STI_AIO_WAIT_MOST : n;
+}
+
+/* How long at most. */
+static inline uint64_t
+sti_aio_wait_ns(uint32_t part)
+{
+    uint64_t ns = part * STI_AIO_WAIT_EACH_NS;
+
+    return ns < STI_AIO_WAIT_LEAST_NS  ? STI_AIO_WAIT_LEAST_NS
+           : ns > STI_AIO_WAIT_MOST_NS ? STI_AIO_WAIT_MOST_NS
+                                       : ns;
 }
 
 /* What a struct sti_fault begins with, so that only tests are linked with the fault
@@ -69,10 +82,10 @@ struct sti_aio {
     struct sti_aio_queue ready;
     struct sti_aio_op **delayed; /* a heap by due_ns, queue_depth entries */
     uint32_t n_delayed;
-    uint32_t n_under_way; /* given to the method or delayed */
-    uint32_t n_files;     /* READ_FILE among them */
-    uint32_t n_pending;   /* all that is not done */
-    bool is_batching;     /* the pool wakes the owner for several completions at a time */
+    uint32_t n_under_way;   /* given to the method or delayed */
+    uint32_t n_files;       /* READ_FILE among them */
+    uint32_t n_pending;     /* all that is not done */
+    uint64_t batch_wait_ns; /* the owner sleeps no longer, waiting for a part; 0: for one */
     struct sti_job *pool_first[STI_LANES]; /* jobs gathered for the next flush */
     struct sti_job **pool_last[STI_LANES];
     uint32_t n_pool[STI_LANES];

@@ -250,8 +250,8 @@ learn_pace(struct uring *uring, uint64_t waited_ns, unsigned n)
 {
     uint64_t each_ns = waited_ns / (n > 0 ? n : 1);
 
-    if (each_ns > STI_AIO_WAIT_NS)
-        each_ns = STI_AIO_WAIT_NS;
+    if (each_ns > STI_AIO_WAIT_LEAST_NS)
+        each_ns = STI_AIO_WAIT_LEAST_NS;
     uring->ns_per_completion += each_ns / PACE_WAITS;
     uring->ns_per_completion -= uring->ns_per_completion / PACE_WAITS;
 }
@@ -336,7 +336,9 @@ wait_on_ring(struct sti_aio *aio, struct uring *uring, uint64_t timeout_ns)
     struct io_uring_cqe *cqe = NULL;
 
     if (n_wanted > 1) {
-        timeout_ns = timeout_ns < STI_AIO_WAIT_NS ? timeout_ns : STI_AIO_WAIT_NS;
+        uint64_t most_ns = sti_aio_wait_ns(n_wanted);
+
+        timeout_ns = timeout_ns < most_ns ? timeout_ns : most_ns;
         if (likely_ns >= BESIDE_NS) {
             wait_beside_ring(aio, uring, timeout_ns < likely_ns ? timeout_ns : likely_ns);
             return;

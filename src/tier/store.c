@@ -26,8 +26,9 @@
 #define OUTSIDE_SHIFT 17 /* above any skew: alignments are 65536 at most */
 #define SMALL_EXTRA_BYTES (UINT64_C(64) << 10)
 #define GAP_BYTES_MAX (UINT64_C(24) << 20)
-#define TOUCH_STEP_BYTES (UINT64_C(8) << 20)
-#define TOUCH_AHEAD_BYTES (UINT64_C(32) << 20)
+#define TOUCH_STEP_BYTES (UINT64_C(2) << 20)
+#define TOUCH_AHEAD_LEAST_BYTES (UINT64_C(8) << 20)
+#define TOUCH_AHEAD_MOST_BYTES (UINT64_C(32) << 20)
 
 struct sti_store {
     struct sti_arena arena;
@@ -85,16 +86,22 @@ touch(struct sti_job *job)
     __atomic_store_n(&store->is_touching, 0, __ATOMIC_RELEASE);
 }
 
-/* Has the arena faulted in some way beyond what is used up to end. A job that is just
- * about to end may miss the new goal; the next block asks again. */
+/* Has the arena faulted in some way beyond what is used up to end, the further the more that
+ * is: what is not going to be used costs as much as what is. A job that is just about to end
+ * may miss the new goal; the next block asks again. */
 static void
 touch_ahead(struct sti_store *store, uint64_t end)
 {
     uint64_t goal = __atomic_load_n(&store->goal_bytes, __ATOMIC_RELAXED);
+    uint64_t ahead = end / 4;
 
-    if (end + TOUCH_AHEAD_BYTES / 2 <= goal)
+    if (ahead < TOUCH_AHEAD_LEAST_BYTES)
+        ahead = TOUCH_AHEAD_LEAST_BYTES;
+    if (ahead > TOUCH_AHEAD_MOST_BYTES)
+        ahead = TOUCH_AHEAD_MOST_BYTES;
+    if (end + ahead / 2 <= goal)
         return;
-    end += TOUCH_AHEAD_BYTES;
+    end += ahead;
     if (end > store->arena.n_bytes)
         end = store->arena.n_bytes;
     if (end == goal)
