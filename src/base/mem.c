@@ -17,6 +17,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 #define HUGE_BYTES ((uint64_t)2 << 20)
+#define LARGE_BYTES (8 * HUGE_BYTES)
 #define MIN_PAGE_BYTES ((uint64_t)4 << 10) /* of any processor; steps of it reach every page */
 
 static atomic_uint_fast64_t n_allocations;
@@ -38,12 +39,27 @@ must_fail(void)
     return left == 1;
 }
 
+/* A large table is read all over: in huge pages it is there after fewer faults, and found by
+ * fewer walks of the page tables. */
+static void
+advise_huge(void *block, size_t n_bytes)
+{
+    uintptr_t first = ((uintptr_t)block + HUGE_BYTES - 1) & ~(uintptr_t)(HUGE_BYTES - 1);
+    uintptr_t end = ((uintptr_t)block + n_bytes) & ~(uintptr_t)(HUGE_BYTES - 1);
+
+    if (n_bytes >= LARGE_BYTES && first < end)
+        (void)madvise((void *)first, end - first, MADV_HUGEPAGE); /* only a wish */
+}
+
 void *
 sti_mem_new(size_t n, size_t bytes)
 {
     if (must_fail())
         return NULL;
-    return calloc(n ? n : 1, bytes ? bytes : 1);
+    void *block = calloc(n ? n : 1, bytes ? bytes : 1);
+    if (block)
+        advise_huge(block, n * bytes);
+    return block;
 }
 
 void *
