@@ -90,6 +90,8 @@ list_people(void)
 static int
 want_policies(struct request *request, const char *list)
 {
+    if (!*list)
+        return cli_usage_error("simulate", "--policy is empty; it must be a policy's name, or all");
     for (const char *at = list; *at;) {
         size_t n = strcspn(at, ",");
         bool is_all = n == 3 && !strncmp(at, "all", n);
@@ -170,6 +172,10 @@ read_request(struct request *request, int argc, char **argv)
         return CLI_OK;
     if (!request->file == !request->builtin)
         return cli_usage_error("simulate", "give either a SCENARIO.json or --builtin NAME");
+    if (request->asks_why && (request->sweep || request->json || request->svg))
+        return cli_usage_error("simulate",
+                               "--why says it in words for one run: leave out --sweep, --json "
+                               "and --svg");
     rc = read_policies(request);
     return rc ? rc : read_sweep(request);
 }
@@ -223,13 +229,14 @@ simulate_run(const struct request *request, const stk_scenario *scenario, struct
 {
     stk_error err;
 
+    run->has_loader = stk_scenario_has_loader(scenario) != 0;
     run->has_checkpoint = stk_scenario_has_checkpoint(scenario) != 0;
     if (run->has_checkpoint && stk_simulate_checkpoint(scenario, &run->checkpoint, &err))
         return cli_error("simulate", "%s", err.message);
     for (uint32_t policy = 0; policy < STK_SIM_POLICIES; policy++) {
         struct sim_entry *entry = &run->entries[policy];
 
-        entry->is_wanted = request->wanted[policy] && stk_scenario_has_loader(scenario);
+        entry->is_wanted = request->wanted[policy] && run->has_loader;
         if (!entry->is_wanted)
             continue;
         int rc = stk_simulate(scenario, (stk_sim_policy)policy, &entry->result, &err);
@@ -312,7 +319,6 @@ simulate(const struct request *request)
         return rc;
     }
     report.runs = calloc(report.n_runs, sizeof(*report.runs));
-    report.has_loader = stk_scenario_has_loader(scenario) != 0;
     (void)snprintf(report.scenario, sizeof(report.scenario), "%s", stk_scenario_name(scenario));
     rc = report.runs ? simulate_all(request, scenario, &report)
                      : cli_error("simulate", "no memory for %zu runs", report.n_runs);

@@ -93,7 +93,7 @@ sim_report_print(const struct sim_report *report)
 
         if (report->sweep_key)
             (void)printf("\n%s = %s\n", report->sweep_key, run->value);
-        if (report->has_loader)
+        if (run->has_loader)
             print_policies(run);
         if (run->has_checkpoint)
             print_checkpoint(&run->checkpoint);
@@ -189,9 +189,9 @@ json_checkpoint(const stk_sim_checkpoint *c)
 }
 
 static void
-json_run(const struct sim_report *report, const struct sim_run *run)
+json_run(const struct sim_run *run)
 {
-    if (report->has_loader)
+    if (run->has_loader)
         json_policies(run);
     if (run->has_checkpoint)
         json_checkpoint(&run->checkpoint);
@@ -203,7 +203,7 @@ sim_report_json(const struct sim_report *report)
     (void)fputs("{\"scenario\": ", stdout);
     json_string(report->scenario);
     if (!report->sweep_key) {
-        json_run(report, &report->runs[0]);
+        json_run(&report->runs[0]);
         (void)fputs("}\n", stdout);
         return;
     }
@@ -211,7 +211,7 @@ sim_report_json(const struct sim_report *report)
     for (size_t i = 0; i < report->n_runs; i++) {
         (void)fputs(i ? ", {\"value\": " : "{\"value\": ", stdout);
         json_string(report->runs[i].value);
-        json_run(report, &report->runs[i]);
+        json_run(&report->runs[i]);
         (void)putchar('}');
     }
     (void)fputs("]}\n", stdout);
@@ -271,10 +271,14 @@ draw_lines(const struct sim_report *report, const char *path, bool has_times)
     for (size_t i = 0; i < report->n_runs; i++)
         names[i] = report->runs[i].value;
     for (uint32_t policy = 0; policy < STK_SIM_POLICIES; policy++) {
-        if (!report->runs[0].entries[policy].is_wanted)
-            continue;
-        for (size_t i = 0; i < report->n_runs; i++)
+        bool is_wanted = false;
+
+        for (size_t i = 0; i < report->n_runs; i++) {
+            is_wanted = is_wanted || report->runs[i].entries[policy].is_wanted;
             values[policy][i] = drawn(&report->runs[i], policy, has_times);
+        }
+        if (!is_wanted)
+            continue;
         series[plot.n_series++] =
             (struct cli_svg_series){stk_sim_policy_name(policy), values[policy]};
     }
@@ -308,10 +312,14 @@ draw_checkpoints(const struct sim_report *report, const char *path)
 int
 sim_report_svg(const struct sim_report *report, const char *path)
 {
-    bool has_times = bound_seconds(&report->runs[0]) > 0;
+    size_t at = 0;
 
-    if (!report->has_loader)
+    while (at < report->n_runs && !report->runs[at].has_loader)
+        at++;
+    if (at == report->n_runs)
         return draw_checkpoints(report, path);
+    bool has_times = bound_seconds(&report->runs[at]) > 0;
+
     return report->sweep_key ? draw_lines(report, path, has_times)
                              : draw_bars(report, path, has_times);
 }

@@ -21,6 +21,7 @@ struct sim_entry {
 /* One value of a sweep, or the only run. */
 struct sim_run {
     const char *value; /* of the swept key; NULL without a sweep. Borrowed */
+    bool has_loader;   /* else no policy was simulated */
     struct sim_entry entries[STK_SIM_POLICIES];
     bool has_checkpoint;
     stk_sim_checkpoint checkpoint;
@@ -28,7 +29,6 @@ struct sim_run {
 
 struct sim_report {
     char scenario[64];
-    bool has_loader;
     const char *sweep_key; /* NULL: none */
     struct sim_run *runs;
     size_t n_runs;

@@ -38,6 +38,10 @@ BAD_FILES = [
     ('{"origin_mb_s": [[1, 2], [3]]}', "origin_mb_s is neither"),
     ('{"origin_mb_s": [[2, 2], [1, 3]]}', "origin_mb_s is '2:2 1:3'"),
     ('{\n"staging_mb": 1}', "file.json:2: staging_mb is 1; it must hold two batches"),
+    ('{"samples": 0,\n"ckpt_mb": 5,\n"ckpt_overlap_s": 2}',
+     "file.json:3: ckpt_overlap_s is 2; it must be at most ckpt_step_s, 1"),
+    ('{\n"ranks": "0X10"}', "file.json:2: ranks is '0X10'; it must be 1 .. 16384"),
+    ('{\n"name": "a\\u0001b"}', "file.json:2: name has a control character"),
     ('{"batch": 100000}', "file.json: staging_mb is 1024; it must hold two batches"),
 ]
 
@@ -54,6 +58,9 @@ BAD = [
     ("--builtin thesis-s1 --sweep ranks", "KEY=VALUE", 2),
     ("--builtin thesis-s1 --sweep ranks=1,,2", "ranks is ''", 2),
     ("--builtin thesis-s1 --set mode=maybe", "honest published", 2),
+    ("--builtin thesis-s1 --policy=", "--policy is empty", 2),
+    ("--builtin thesis-s1 --why 1 --json", "--why says it in words", 2),
+    ("--builtin thesis-s1 --why 1 --sweep ranks=1,2", "--why says it in words", 2),
     ("--builtin thesis-s1 --why 10000", "the scenario has 10000", 1),
     ("--builtin thesis-s1 --policy naive --svg /nowhere/x.svg", "cannot write /nowhere/x.svg", 1),
 ]
@@ -122,6 +129,28 @@ def check_sweep(stoker, folder):
     assert len(document.getElementsByTagName("polyline")) == 2
 
 
+def check_mixed_sweep(stoker, folder):
+    """A sweep from no loader to one: each run says what it has."""
+    svg = os.path.join(folder, "mixed.svg")
+    words = ["--builtin", "fastpersist-0.7b", "--policy", "lru", "--sweep", "samples=0,1000"]
+    runs = run_json(stoker, words + ["--svg", svg])["runs"]
+    assert "policies" not in runs[0] and "checkpoint" in runs[0], runs
+    assert runs[1]["policies"][0]["seconds"] > 0 and "checkpoint" in runs[1], runs
+    document = xml.dom.minidom.parse(svg)
+    assert len(document.getElementsByTagName("circle")) == 1
+    assert "lru" in run(stoker, words).stdout
+
+
+def check_vast_room(stoker):
+    """Room of 2^64 bytes on all nodes together is not room for nothing."""
+    found = run_json(stoker, ["--builtin", "coverage", "--policy", "coordinated",
+                              "--set", "samples=16384", "--set", "ranks=16384",
+                              "--set", "epochs=3", "--set", "capacity=0",
+                              "--set", "ram_mb=1e9", "--set", "ssd_mb=125899906.842624"])
+    entry = found["policies"][0]
+    assert entry["origin_bytes"] == entry["bound_bytes"], entry
+
+
 def check_bars(stoker, folder):
     svg = os.path.join(folder, "bars <&>.svg")
     done = run(stoker, ["--builtin", "thesis-s1", "--svg", svg, "--set", "name=a <&> b"])
@@ -170,9 +199,11 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         check_file(stoker, folder)
         check_sweep(stoker, folder)
+        check_mixed_sweep(stoker, folder)
         check_bars(stoker, folder)
         check_bad(stoker, folder)
     check_published(stoker)
+    check_vast_room(stoker)
     check_checkpoint(stoker)
     check_list(stoker)
     check_why(stoker)

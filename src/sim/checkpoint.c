@@ -108,10 +108,8 @@ sti_sim_checkpoint(const struct sti_scenario *scenario, stk_sim_checkpoint *ret_
 
     if (spec->mb <= 0)
         return sti_error_set(err, -EINVAL, "ckpt_mb is 0: the scenario has no checkpoints");
-    if (spec->overlap_seconds > spec->step_seconds)
-        return sti_error_set(err, -EINVAL,
-                             "ckpt_overlap_s is %g; it must be at most ckpt_step_s, %g",
-                             spec->overlap_seconds, spec->step_seconds);
+    if (sti_scenario_check(scenario, err))
+        return -EINVAL;
     result.bytes = spec->mb * STI_SIM_BYTES_PER_MB;
     result.single_seconds = spec->mb / spec->single_mb_s;
     result.device_factor = spec->device_mb_s / spec->single_mb_s;

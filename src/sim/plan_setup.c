@@ -78,7 +78,10 @@ make_rooms(struct sti_sim_plan *plan)
                 scenario->capacity * (double)plan->data->total_bytes / (double)plan->n_holders);
             plan->ssd_bytes[holder] = 0;
         }
-        total_bytes += plan->ram_bytes[holder] + plan->ssd_bytes[holder];
+        /* Room for everything, many times over, must not come round to none. */
+        if (__builtin_add_overflow(total_bytes, plan->ram_bytes[holder], &total_bytes) ||
+            __builtin_add_overflow(total_bytes, plan->ssd_bytes[holder], &total_bytes))
+            total_bytes = UINT64_MAX / 2;
     }
     sti_bound_init(&plan->bound, total_bytes);
     return 0;

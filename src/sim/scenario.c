@@ -48,8 +48,8 @@ struct key {
     }
 
 static const struct key keys[] = {
-    {"name", KIND_NAME, offsetof(struct sti_scenario, name), 0, 0, "1 .. 63 characters",
-     "what reports call it"},
+    {"name", KIND_NAME, offsetof(struct sti_scenario, name), 0, 0,
+     "1 .. 63 bytes, no control characters", "what reports call it"},
     WORD("mode", mode, "honest published",
          "a share is a share; or the habits of the published simulator"),
     COUNT("samples", samples, 0, 2000000000, "of the data set; 0: no loader is simulated"),
@@ -109,7 +109,7 @@ static const struct key keys[] = {
     WORD("ckpt_to", checkpoint.to_origin, "ssd origin",
          "beside a loader, saves share the node's SSD or the origin with its reads"),
     REAL("ckpt_step_s", checkpoint.step_seconds, 1e-6, 1e6,
-         "of one step; of a loader's scenario: taken from it"),
+         "of one step, for what is said of a save; beside a loader, steps last as long as they do"),
     REAL("ckpt_overlap_s", checkpoint.overlap_seconds, 0, 1e6,
          "of a step in which the weights do not change: forward and backward of all "
          "accumulation steps"),
@@ -173,7 +173,8 @@ read_number(const char *text, double *ret_value, const char **ret_end)
     char *end;
 
     /* strtod() would take blanks, hexadecimal digits, "inf" and "nan". */
-    if (strspn(text, "0123456789.-+") == 0 || text[strspn(text, "+-0123456789.")] == 'x')
+    size_t n_digits = strspn(text, "0123456789.-+");
+    if (n_digits == 0 || text[n_digits] == 'x' || text[n_digits] == 'X')
         return false;
     *ret_value = strtod(text, &end);
     *ret_end = end;
@@ -280,6 +281,10 @@ set_name(const struct key *key, char *field, const char *text, stk_error *err)
 {
     size_t n_chars = strlen(text);
 
+    /* Reports put it into JSON and SVG; the latter cannot have control characters at all. */
+    for (size_t at = 0; at < n_chars; at++)
+        if ((unsigned char)text[at] < ' ' || text[at] == '\x7f')
+            return sti_error_set(err, -EINVAL, "name has a control character; leave it out");
     if (n_chars == 0 || n_chars >= sizeof(((struct sti_scenario *)NULL)->name))
         return refuse(key, text, err);
     memcpy(field, text, n_chars + 1);
@@ -365,8 +370,14 @@ check_nodes(const struct sti_scenario *scenario, stk_error *err)
 int
 sti_scenario_check(const struct sti_scenario *scenario, stk_error *err)
 {
-    if (scenario->samples == 0 && scenario->checkpoint.mb <= 0)
+    const struct sti_sim_checkpoint_spec *checkpoint = &scenario->checkpoint;
+
+    if (scenario->samples == 0 && checkpoint->mb <= 0)
         return sti_error_set(err, -EINVAL, "samples and ckpt_mb are both 0: nothing is simulated");
+    if (checkpoint->mb > 0 && checkpoint->overlap_seconds > checkpoint->step_seconds)
+        return sti_error_set(err, -EINVAL,
+                             "ckpt_overlap_s is %g; it must be at most ckpt_step_s, %g",
+                             checkpoint->overlap_seconds, checkpoint->step_seconds);
     if (scenario->samples == 0)
         return 0;
     if (sti_scenario_steps(scenario) == 0)
