@@ -40,7 +40,7 @@ struct sti_aio_method {
 #define STI_AIO_WAIT_MOST 64u
 #define STI_AIO_WAIT_EACH_NS UINT64_C(125000)
 #define STI_AIO_WAIT_LEAST_NS UINT64_C(500000)
-#define STI_AIO_WAIT_MOST_NS UINT64_C(2000000)
+#define STI_AIO_WAIT_MOST_NS UINT64_C(1000000)
 
 /* How many of n completions to come are worth waiting for. */
 static inline uint32_t

@@ -26,8 +26,8 @@
 #define OUTSIDE_SHIFT 17 /* above any skew: alignments are 65536 at most */
 #define SMALL_EXTRA_BYTES (UINT64_C(64) << 10)
 #define GAP_BYTES_MAX (UINT64_C(24) << 20)
-#define TOUCH_STEP_BYTES (UINT64_C(2) << 20)
-#define TOUCH_AHEAD_LEAST_BYTES (UINT64_C(8) << 20)
+#define TOUCH_STEP_BYTES (UINT64_C(4) << 20)
+#define TOUCH_AHEAD_LEAST_BYTES (UINT64_C(16) << 20)
 #define TOUCH_AHEAD_MOST_BYTES (UINT64_C(32) << 20)
 
 struct sti_store {
