@@ -65,6 +65,7 @@ struct stkpy_loader {
     stk_batch *returned;        /* given back while a thread was in a call; n_returned of them */
     uint32_t n_returned;
     uint32_t n_exports; /* buffers into the loader's memory that are out */
+    uint32_t n_out;     /* batches that are */
     bool is_busy;       /* a thread is in a call and does not hold the interpreter's lock */
     bool is_closing;
 };
