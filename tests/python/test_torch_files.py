@@ -46,7 +46,7 @@ def stand_in():
 
 try:
     from torchvision.datasets import folder as torchvision_folder
-except ImportError:
+except Exception:  # any reason why it cannot be used here
     torchvision_folder = stand_in()
 
 

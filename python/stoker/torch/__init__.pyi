@@ -37,8 +37,7 @@ class DataLoader:
     worker_init_fn: Callable[[int], object] | None
     persistent_workers: bool
     epochs: int | None
-    @property
-    def dataset(self) -> Any: ...
+    dataset: Any
     def __init__(
         self,
         dataset: _Path | stoker.Dataset | _MapStyle[Any],

@@ -86,7 +86,7 @@ class DataLoader:
         self._order = _order.Order(self._index_sampler, num_workers * self.prefetch_factor)
         self._can_pin = self._check_pin()
         self._idle = []
-        self._n_begun = self._n_batches = self._wait_ns = 0
+        self._told = [0, 0]  # batches handed out, nanoseconds in which they were waited for
         self._next_epoch = 0
         self._base = self._saved = self._position = None
         self._is_made = True
@@ -286,7 +286,7 @@ class DataLoader:
 
     def stats(self):
         """What it has done: batches, waited_ns and, where Stoker reads, what the streams say."""
-        told = {"batches": self._n_batches, "waited_ns": self._wait_ns}
+        told = {"batches": self._told[0], "waited_ns": self._told[1]}
         for supply in self._idle + ([self._position.supply()] if self._position else []):
             loader = getattr(getattr(supply, "stream", None), "loader", None)
             if loader is not None:
@@ -364,14 +364,15 @@ class _Iterator:
         except BaseException:
             self.position.step += 1  # it has had its turn
             raise
-        loader = self.loader
         self.position.step += 1
-        loader._n_batches += 1
-        loader._wait_ns += time.perf_counter_ns() - began
-        if loader._can_pin:
-            pin = torch.utils.data._utils.pin_memory.pin_memory
-            value = pin(value, loader.pin_memory_device or None)
-        return value
+        told = self.loader._told
+        told[0] += 1
+        told[1] += time.perf_counter_ns() - began
+        return self._pinned(value) if self.loader._can_pin else value
+
+    def _pinned(self, value):
+        pin = torch.utils.data._utils.pin_memory.pin_memory
+        return pin(value, self.loader.pin_memory_device or None)
 
     def _rest(self):
         """Gives the supply back; of several one is kept."""

@@ -12,15 +12,12 @@ import random
 import sys
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 try:
     import numpy  # noqa: F401 - so that it is there to be seeded
 except ImportError:
     pass
-try:
-    from torch.overrides import TorchFunctionMode
-except ImportError:  # before torch 1.13
-    TorchFunctionMode = None
 
 MASK = (1 << 64) - 1
 
@@ -69,19 +66,16 @@ def _takers():
                      [getattr(torch.Tensor, name) for name in methods])
 
 
-if TorchFunctionMode is None:
-    ThreadGenerator = None
-else:
-    class ThreadGenerator(TorchFunctionMode):
-        """While it is entered, this thread's draws come from a generator of its own."""
+class ThreadGenerator(TorchFunctionMode):
+    """While it is entered, this thread's draws come from a generator of its own."""
 
-        takers = _takers()
+    takers = _takers()
 
-        def __init__(self):
-            super().__init__()
-            self.generator = torch.Generator()
+    def __init__(self):
+        super().__init__()
+        self.generator = torch.Generator()
 
-        def __torch_function__(self, func, types, args=(), kwargs=None):
-            if func in self.takers and (kwargs is None or kwargs.get("generator") is None):
-                kwargs = dict(kwargs or {}, generator=self.generator)
-            return func(*args, **(kwargs or {}))
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in self.takers and (kwargs is None or kwargs.get("generator") is None):
+            kwargs = dict(kwargs or {}, generator=self.generator)
+        return func(*args, **(kwargs or {}))

@@ -177,7 +177,7 @@ class _Shared:
 
 
 def _decode(shared):
-    own = _random.ThreadGenerator() if _random.ThreadGenerator else None
+    own = _random.ThreadGenerator()
     while True:
         task, content = shared.take()
         if task is None:
@@ -194,9 +194,6 @@ def _decode(shared):
 def _decode_batch(shared, task, content, own):
     samples = []
     for place, (item, sample) in enumerate(content):
-        if own is None:
-            samples.append(shared.files.decode(item, sample))
-            continue
         own.generator.manual_seed(_random.sample_seed(task.base, task.batch, place, sample))
         with own:
             samples.append(shared.files.decode(item, sample))

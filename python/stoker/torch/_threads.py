@@ -16,7 +16,7 @@ from stoker.torch import _random
 PART_SAMPLES = 4  # a part of a batch has at least so many: handing over one costs some 10 us
 END_WAIT_S = 1.0
 
-_open = weakref.WeakSet()
+_open: weakref.WeakSet = weakref.WeakSet()
 
 
 def end_at_exit(pool):
@@ -64,8 +64,6 @@ class Job:
         self.done.release()
 
     def _samples(self, index, low, fetch, own):
-        if own is None:
-            return fetch.samples(index)
         with own:
             return fetch.seeded(index, self.base, self.batch,
                                 lambda seed: own.generator.manual_seed(seed), low)
@@ -78,7 +76,7 @@ class Job:
 
 
 def _work(tasks, fetch):
-    own = _random.ThreadGenerator() if _random.ThreadGenerator else None
+    own = _random.ThreadGenerator()
     while True:
         task = tasks.get()
         if task is None:
