@@ -62,6 +62,7 @@ system_python_has() {
 want_test() {
     want_build
     system_python_has 'import numpy' || optional="$optional python3-numpy"
+    system_python_has 'import torch' || optional="$optional python3-torch"
     # Tests on file systems of their own, which only root may mount.
     if [ "$(id -u)" = 0 ]; then
         have mkfs.ext4 || optional="$optional e2fsprogs"

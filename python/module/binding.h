@@ -30,7 +30,7 @@
 struct stkpy_engine {
     PyObject_HEAD stk_engine *engine; /* NULL: not opened, or closed */
     unsigned long forks;
-    uint32_t n_users; /* open data sets and loaders */
+    uint32_t n_users; /* open data sets, loaders and checkpoint directories */
     bool is_closing;
 };
 
@@ -65,6 +65,7 @@ struct stkpy_loader {
     stk_batch *returned;        /* given back while a thread was in a call; n_returned of them */
     uint32_t n_returned;
     uint32_t n_exports; /* buffers into the loader's memory that are out */
+    uint32_t n_out;     /* batches that are */
     bool is_busy;       /* a thread is in a call and does not hold the interpreter's lock */
     bool is_closing;
 };
@@ -100,6 +101,8 @@ extern PyTypeObject *stkpy_batch_type;
 extern PyTypeObject *stkpy_items_type;
 extern PyTypeObject *stkpy_epoch_type;
 extern PyTypeObject *stkpy_array_type;
+extern PyTypeObject *stkpy_ckpt_type;
+extern PyTypeObject *stkpy_view_type;
 
 extern PyType_Spec stkpy_engine_spec;
 extern PyType_Spec stkpy_dataset_spec;
@@ -109,6 +112,8 @@ extern PyType_Spec stkpy_batch_spec;
 extern PyType_Spec stkpy_items_spec;
 extern PyType_Spec stkpy_epoch_spec;
 extern PyType_Spec stkpy_array_spec;
+extern PyType_Spec stkpy_ckpt_spec;
+extern PyType_Spec stkpy_view_spec;
 
 /* ---- errors.c ---- */
 

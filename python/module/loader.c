@@ -14,6 +14,7 @@
 #include "binding.h"
 
 #include <errno.h>
+#include <structmember.h>
 
 #define SLICE_NS UINT64_C(25000000)
 #define BORROW_DEFAULT 4 /* more than C's: a name holds its batch until it gets another value */
@@ -272,6 +273,7 @@ stkpy_loader_give_back(struct stkpy_loader *self, const stk_batch *batch)
 {
     stk_batch own = *batch; /* release clears what it is given; the caller keeps the numbers */
 
+    self->n_out--;
     if (!self->loader || self->forks != stkpy_forks())
         return;
     if (self->is_busy)
@@ -326,10 +328,12 @@ loader_next(PyObject *object)
         return NULL;
     struct stkpy_batch *batch = stkpy_batch_new(self); /* before: so that none can be lost */
     int rc = batch ? wait_for_batch(self, &batch->batch) : -ENOMEM;
-    if (rc == STK_BATCH)
+    if (rc == STK_BATCH) {
         batch->is_out = true;
-    else if (rc != STK_END && !PyErr_Occurred())
+        self->n_out++;
+    } else if (rc != STK_END && !PyErr_Occurred()) {
         raise_next(self, rc);
+    }
     stkpy_loader_end(self);
     if (rc == STK_BATCH)
         return (PyObject *)batch;
@@ -511,6 +515,12 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyMemberDef loader_members[] = {
+    {"borrowed", T_UINT, offsetof(struct stkpy_loader, n_out), READONLY,
+     "Batches that are out: held, or shown by an array or a view that is."},
+    {NULL, 0, 0, 0, NULL},
+};
+
 static PyType_Slot loader_slots[] = {
     {Py_tp_doc,
      "Loader(engine, dataset, batch_size, epochs=1, *, order='torch', seed=0, "
@@ -523,6 +533,7 @@ static PyType_Slot loader_slots[] = {
     {Py_tp_dealloc, loader_dealloc},
     {Py_tp_traverse, loader_traverse},
     {Py_tp_methods, methods},
+    {Py_tp_members, loader_members},
     {Py_tp_iter, PyObject_SelfIter},
     {Py_tp_iternext, loader_next},
     {0, NULL},

@@ -18,6 +18,8 @@ PyTypeObject *stkpy_batch_type;
 PyTypeObject *stkpy_items_type;
 PyTypeObject *stkpy_epoch_type;
 PyTypeObject *stkpy_array_type;
+PyTypeObject *stkpy_ckpt_type;
+PyTypeObject *stkpy_view_type;
 
 static const struct {
     const char *name; /* in the module; NULL: made by others only, and not shown */
@@ -30,6 +32,8 @@ static const struct {
     {"Loader", &stkpy_loader_spec, &stkpy_loader_type},
     {"Batch", &stkpy_batch_spec, &stkpy_batch_type},
     {"Array", &stkpy_array_spec, &stkpy_array_type},
+    {"Checkpoints", &stkpy_ckpt_spec, &stkpy_ckpt_type},
+    {"View", &stkpy_view_spec, &stkpy_view_type},
     {NULL, &stkpy_items_spec, &stkpy_items_type},
     {NULL, &stkpy_epoch_spec, &stkpy_epoch_type},
 };

@@ -17,10 +17,12 @@ from stoker._core import (
     E_VERSION,
     Array,
     Batch,
+    Checkpoints,
     Dataset,
     Engine,
     Loader,
     Order,
+    View,
     __version__,
 )
 from stoker._errors import Error
@@ -28,6 +30,7 @@ from stoker._errors import Error
 __all__ = [
     "Array",
     "Batch",
+    "Checkpoints",
     "Dataset",
     "E_BORROW",
     "E_CORRUPT",
@@ -40,5 +43,6 @@ __all__ = [
     "Error",
     "Loader",
     "Order",
+    "View",
     "__version__",
 ]

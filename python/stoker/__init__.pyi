@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
+import builtins
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Literal, SupportsIndex, TypedDict, final, type_check_only
 
@@ -9,6 +10,7 @@ from typing_extensions import Buffer, CapsuleType, Self
 __all__ = [
     "Array",
     "Batch",
+    "Checkpoints",
     "Dataset",
     "E_BORROW",
     "E_CORRUPT",
@@ -21,6 +23,7 @@ __all__ = [
     "Error",
     "Loader",
     "Order",
+    "View",
     "__version__",
 ]
 
@@ -212,6 +215,8 @@ class Loader:
         staging_batches: int | None = None,
         borrow_max: int | None = None,
     ) -> None: ...
+    @property
+    def borrowed(self) -> int: ...
     def __iter__(self) -> Self: ...
     def __next__(self) -> Batch: ...
     def epoch(self) -> Iterator[Batch]: ...
@@ -293,3 +298,100 @@ class Array:
         copy: bool | None = None,
     ) -> CapsuleType: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
+
+_Tensor = Buffer | tuple[str, Sequence[SupportsIndex], Buffer]
+
+@type_check_only
+class _CheckpointInfo(TypedDict):
+    step: int
+    bytes: int
+    created_ns: int
+    tensors: int
+    parts: int
+    world: int
+    state: int
+
+@type_check_only
+class _CheckpointsStatus(TypedDict):
+    saves: int
+    durable: int
+    failed: int
+    bytes: int
+    save_wait_ns: int
+    fence_wait_ns: int
+    captured_ns: int
+    durable_ns: int
+    unfinished: int
+    last_captured: int | None
+    last_durable: int | None
+
+@type_check_only
+class _ViewInfo(TypedDict):
+    step: int
+    bytes: int
+    created_ns: int
+    tensors: int
+    blobs: int
+    parts: int
+    world: int
+    newer_damaged: int
+
+class Checkpoints:
+    def __init__(
+        self,
+        engine: Engine,
+        directory: _Path,
+        *,
+        roots: str | None = None,
+        slot_bytes: int | None = None,
+        slots: int | None = None,
+        chunk_bytes: int | None = None,
+        outstanding: int | None = None,
+        keep: int | None = None,
+        buffered: bool = False,
+        read_only: bool = False,
+    ) -> None: ...
+    def save(
+        self,
+        step: SupportsIndex,
+        tensors: Mapping[str, _Tensor],
+        *,
+        blobs: Mapping[str, Buffer] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        loader: Loader | None = None,
+        stable: bool | Container[str] = False,
+    ) -> None: ...
+    def fence(self) -> None: ...
+    def wait(self, timeout: float | None = None) -> None: ...
+    def latest(self) -> int | None: ...
+    def list(self) -> builtins.list[_CheckpointInfo]: ...
+    def open(self, step: SupportsIndex | None = None) -> View: ...
+    def status(self) -> _CheckpointsStatus: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+
+@final
+class View:
+    def info(self) -> _ViewInfo: ...
+    def tensors(self) -> dict[str, tuple[str, tuple[int, ...], int]]: ...
+    def blobs(self) -> dict[str, int]: ...
+    def metadata(self) -> dict[str, str]: ...
+    def load(self, targets: Mapping[str, Buffer], /) -> None: ...
+    def blob(self, name: str, /) -> bytes: ...
+    def verify(self) -> None: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from multiprocessing.context import BaseContext
+from typing import Any, Literal, Protocol, TypedDict, TypeVar, type_check_only
+
+import stoker
+import torch
+
+__all__ = ["DataLoader"]
+
+_Path = str | os.PathLike[str]
+_T_co = TypeVar("_T_co", covariant=True)
+
+@type_check_only
+class _MapStyle(Protocol[_T_co]):
+    def __getitem__(self, index: Any, /) -> _T_co: ...
+
+@type_check_only
+class _Stats(TypedDict, total=False):
+    batches: int
+    waited_ns: int
+    stream: Mapping[str, Any]
+
+class DataLoader:
+    batch_size: int | None
+    num_workers: int
+    prefetch_factor: int
+    pin_memory: bool
+    pin_memory_device: str
+    drop_last: bool
+    timeout: float
+    sampler: Iterable[Any]
+    batch_sampler: Iterable[Any] | None
+    generator: torch.Generator | None
+    collate_fn: Callable[[Any], Any]
+    worker_init_fn: Callable[[int], object] | None
+    persistent_workers: bool
+    epochs: int | None
+    dataset: Any
+    def __init__(
+        self,
+        dataset: _Path | stoker.Dataset | _MapStyle[Any],
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Sequence[Any]] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], object] | None = None,
+        multiprocessing_context: str | BaseContext | None = None,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        epochs: int | None = None,
+        seed: int | None = None,
+        tiers: str | None = None,
+        cache_dir: _Path | None = None,
+        world: int | None = None,
+        rank: int | None = None,
+        engine: stoker.Engine | None = None,
+        data_options: Mapping[str, Any] | None = None,
+        stream_options: Mapping[str, Any] | None = None,
+        transform_seed: Literal["sample", "worker"] = "sample",
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def set_epoch(self, epoch: int) -> None: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+    def stats(self) -> _Stats: ...
+    def explain(self) -> str: ...

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker process: fetches the batches that it is told, until the other end is closed.
+
+Messages to it are a length and a pickle; an answer is a ticket and what it is, with a file in
+memory. A process, not a fork: nothing of the parent's threads or locks is in it.
+"""
+
+import array
+import collections
+import os
+import pickle
+import select
+import signal
+import socket
+import struct
+import traceback
+
+import torch
+from torch.utils.data._utils import worker as torchs
+
+from stoker.torch import _random, _transport
+from stoker.torch._fetch import default_collate
+
+ANSWER = struct.Struct("<QQ")
+BATCH, ERROR = 1, 2
+LENGTH = struct.Struct("<Q")
+
+
+class Raised(Exception):
+    """The traceback of an exception in a worker, as text: the cause of the one raised here."""
+
+    def __init__(self, text):
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self):
+        return "\n" + self.text
+
+
+def send(sock, message, files=()):
+    """Sends an object, and descriptors with its first byte."""
+    text = pickle.dumps(message, protocol=5)
+    head = LENGTH.pack(len(text))
+    if files:
+        socket.send_fds(sock, [head], list(files))
+        sock.sendall(text)
+    else:
+        sock.sendall(head + text)
+
+
+def receive(sock):
+    """(object, descriptors), or None where the other end is closed."""
+    head, files = read_with_files(sock, LENGTH.size)
+    if head is None:
+        return None
+    text = bytearray()
+    n_bytes = LENGTH.unpack(head)[0]
+    while len(text) < n_bytes:
+        piece = sock.recv(min(1 << 20, n_bytes - len(text)))
+        if not piece:
+            return None
+        text += piece
+    return pickle.loads(text), files
+
+
+def read_with_files(sock, n_bytes):
+    """Exactly n_bytes and the descriptors that came with them; None where there are none."""
+    data, files = b"", array.array("i")
+    while len(data) < n_bytes:
+        piece, extra, _, _ = sock.recvmsg(n_bytes - len(data), socket.CMSG_SPACE(4 * 4))
+        for level, kind, payload in extra:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                files.frombytes(payload[:len(payload) // 4 * 4])
+        if not piece:
+            return None, []
+        data += piece
+    return data, list(files)
+
+
+def close(files):
+    for file in files:
+        os.close(file)
+
+
+class Worker:
+    """What it has been told and not done yet, and the data set as it was told last."""
+
+    def __init__(self, sock, number, count):
+        self.sock, self.number, self.count = sock, number, count
+        self.pending = collections.deque()
+        self.fetch = self.base = self.is_keyed = None
+        self.broken = None  # why there is no data set
+
+    def read(self, block):
+        """Takes messages in: all that are there, or the first one. False: the end."""
+        while block or select.select([self.sock], [], [], 0)[0]:
+            got = receive(self.sock)
+            if got is None:
+                return False
+            message, files = got
+            if message[0] == "begin":  # what waits is of an iteration that nobody reads any more
+                for _, old_files in self.pending:
+                    close(old_files)
+                self.pending.clear()
+            self.pending.append((message, files))
+            block = False
+        return True
+
+    def run(self):
+        while self.read(block=not self.pending):
+            message, files = self.pending.popleft()
+            if message[0] == "begin":
+                self.broken = None
+                try:
+                    self.begin(files, *message[1:])
+                except Exception as error:
+                    self.broken = error
+            else:
+                self.answer(*message[1:])
+
+    def begin(self, files, base, is_keyed):
+        """A new iteration; with a file, of a data set as it is now."""
+        self.base, self.is_keyed = base, is_keyed
+        if not files:
+            return
+        try:
+            self.fetch, init = _transport.unpack(files[0], is_shared=False)
+        finally:
+            close(files)
+        seed = _random.seed_worker(base, self.number)
+        torchs._worker_info = torchs.WorkerInfo(id=self.number, num_workers=self.count, seed=seed,
+                                                dataset=self.fetch.dataset)
+        if init is not None:
+            init(self.number)
+
+    def make(self, batch, index):
+        if self.broken is not None:
+            raise self.broken
+        if self.is_keyed:
+            samples = self.fetch.seeded(index, self.base, batch, _random.seed_process)
+        else:
+            samples = self.fetch.samples(index)
+        if self.fetch.collate is not default_collate(self.fetch.is_batched):
+            return self.fetch.collate(samples)
+        # Otherwise it would put the batch into shared memory of its own.
+        info, torchs._worker_info = torchs._worker_info, None
+        try:
+            return self.fetch.collate(samples)
+        finally:
+            torchs._worker_info = info
+
+    def answer(self, ticket, batch, index):
+        try:
+            kind, file = BATCH, _transport.pack(self.make(batch, index))
+        except Exception as error:
+            kind, file = ERROR, _pack_error(error)
+        try:
+            socket.send_fds(self.sock, [ANSWER.pack(ticket, kind)], [file])
+        finally:
+            os.close(file)
+
+
+def _pack_error(error):
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # it cannot be sent as it is
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    return _transport.pack((error, text))
+
+
+def main(sock, number, count):
+    """What the process runs."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, who closes the socket
+    torch.set_num_threads(1)
+    try:
+        Worker(sock, number, count).run()
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # the parent has gone
