@@ -38,6 +38,7 @@ enum part { PART_MAIN, PART_OPEN, PART_CLOSE, PARTS_MASK = 7 };
 #define NOT_TAKEN INT32_MIN /* the result of an entry that the kernel did not take */
 #define POLL_NS UINT64_C(1000000)
 #define BESIDE_NS UINT64_C(100000) /* shorter sleeps than this are not worth a timer */
+#define BESIDE_COMPLETIONS 12      /* worth a sleep: twice as many gain little, and each delays */
 #define PACE_WAITS 8
 
 struct uring {
@@ -332,7 +333,8 @@ static void
 wait_on_ring(struct sti_aio *aio, struct uring *uring, uint64_t timeout_ns)
 {
     uint32_t n_wanted = sti_aio_wait_part(uring->n_expected);
-    uint64_t likely_ns = n_wanted * uring->ns_per_completion;
+    uint32_t n_beside = n_wanted < BESIDE_COMPLETIONS ? n_wanted : BESIDE_COMPLETIONS;
+    uint64_t likely_ns = n_beside * uring->ns_per_completion;
     struct io_uring_cqe *cqe = NULL;
 
     if (n_wanted > 1) {
