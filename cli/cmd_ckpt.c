@@ -32,7 +32,8 @@ const char cmd_ckpt_help[] =
     "  verify   reads every byte and checks it; --all: of every checkpoint\n"
     "  export   writes one as a .safetensors file\n"
     "  prune    removes all but the newest --keep (default 2); --orphans: also what crashed\n"
-    "           writers left there and in each --root; nobody may be saving meanwhile\n"
+    "           writers left there and in each --root; nobody may be saving meanwhile, and no\n"
+    "           other directory may have checkpoints in those roots: their parts would go, too\n"
     "\n"
     "  --io-method M       auto (default), uring or sync\n"
     "  --quiet             no progress on standard error\n";
@@ -168,6 +169,20 @@ run_list(struct ckpt *c)
  *
  * ---------------------------------------------------------------------------------------- */
 
+/* Names come out of files of anybody's: what steers a terminal is shown as a number. */
+static void
+print_name(const char *name)
+{
+    for (const unsigned char *at = (const unsigned char *)name; *at; at++) {
+        bool is_wide = at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0; /* U+0080 .. U+009F */
+
+        if (*at < 0x20 || *at == 0x7f || is_wide)
+            (void)printf("\\x%02x", (unsigned)(is_wide ? *++at : *at));
+        else
+            (void)putchar(*at);
+    }
+}
+
 static void
 print_tensor(const char *kind, const stk_view_tensor *tensor)
 {
@@ -176,7 +191,9 @@ print_tensor(const char *kind, const stk_view_tensor *tensor)
     (void)printf("  %-8s [", tensor->dtype);
     for (uint32_t dim = 0; dim < tensor->dims; dim++)
         (void)printf("%s%" PRIu64, dim ? ", " : "", tensor->shape[dim]);
-    (void)printf("]  %s\n", tensor->name);
+    (void)printf("]  ");
+    print_name(tensor->name);
+    (void)putchar('\n');
 }
 
 static void
@@ -193,8 +210,13 @@ print_view(const stk_view *view)
                      info.step, info.parts, info.world, info.chunk_bytes);
     (void)printf("%" PRIu64 " bytes, %" PRIu64 " of them the header\n", info.bytes,
                  info.header_bytes);
-    for (uint32_t at = 0; stk_view_metadata_at(view, at, &pair) == 0; at++)
-        (void)printf("metadata  %s = %s\n", pair.key, pair.value);
+    for (uint32_t at = 0; stk_view_metadata_at(view, at, &pair) == 0; at++) {
+        (void)printf("metadata  ");
+        print_name(pair.key);
+        (void)printf(" = ");
+        print_name(pair.value);
+        (void)putchar('\n');
+    }
     for (uint32_t at = 0; stk_view_blob_at(view, at, &tensor) == 0; at++)
         print_tensor("blob    ", &tensor);
     for (uint32_t at = 0; stk_view_tensor_at(view, at, &tensor) == 0; at++)

@@ -235,9 +235,14 @@ small_slots_keep_all_workers_busy(void **state)
         const stk_engine_opts opts = {STK_ENGINE_OPTS_INIT, .io_method = *method,
                                       .workers = TOGETHER};
         struct meeting meeting = {.lock = PTHREAD_MUTEX_INITIALIZER};
-        stk_loader_opts with = {STK_LOADER_OPTS_INIT, .batch_size = 8, .epochs = 1,
-                                .policy = STK_POLICY_NONE, .layout = STK_LAYOUT_FIXED,
-                                .decode = meet, .decode_context = &meeting, .item_bytes = 1};
+        stk_loader_opts with = {STK_LOADER_OPTS_INIT,
+                                .batch_size = 8,
+                                .epochs = 1,
+                                .policy = STK_POLICY_NONE,
+                                .layout = STK_LAYOUT_FIXED,
+                                .decode = meet,
+                                .decode_context = &meeting,
+                                .item_bytes = 1};
         stk_engine *engine = engine_open_by(&opts);
         stk_dataset *dataset = dataset_open(engine, &records);
         stk_loader *loader = loader_open(engine, dataset, &with);
