@@ -16,6 +16,7 @@
 #include "cmd.h"
 
 #define LIST_MAX 65536u
+#define DEFAULT_KEEP 2u
 #define COPY_BYTES (UINT64_C(8) << 20)
 
 const char cmd_ckpt_help[] =
@@ -420,11 +421,33 @@ dispatch(struct ckpt *c, const char *what, const char *const *words, int n_words
     return rc;
 }
 
+/* What would only be passed over is refused: whoever wrote it meant something. */
+static int
+check_options(const char *command, const char *what, const struct options *o)
+{
+    bool is_prune = strcmp(what, "prune") == 0;
+    bool is_verify = strcmp(what, "verify") == 0;
+    bool has_step = o->step != STK_LATEST;
+
+    if (!is_prune && (o->keep > 0 || o->orphans || o->roots.count > 0))
+        return cli_usage_error(command, "--keep, --orphans and --root are options of prune");
+    if (has_step && (is_prune || strcmp(what, "list") == 0))
+        return cli_usage_error(command, "--step is an option of show, verify and export");
+    if (o->all && !is_verify)
+        return cli_usage_error(command, "--all is an option of verify");
+    if (o->all && has_step)
+        return cli_usage_error(command, "--all and --step exclude each other");
+    if (o->roots.count > 0 && !o->orphans)
+        return cli_usage_error(command,
+                               "--root says where to look for --orphans, which is missing");
+    return CLI_OK;
+}
+
 int
 cmd_ckpt(int argc, char **argv)
 {
     static const char *const commands[] = {"list", "show", "verify", "export", "prune"};
-    struct options o = {.step = STK_LATEST, .keep = 2};
+    struct options o = {.step = STK_LATEST};
     const struct cli_option options[] = {
         {"step", CLI_U64, &o.step, 0, INT64_MAX, NULL, NULL},
         {"all", CLI_FLAG, &o.all, 0, 0, NULL, NULL},
@@ -451,5 +474,10 @@ cmd_ckpt(int argc, char **argv)
         cli_parse(argc - 1, argv + 1, options, sizeof(options) / sizeof(options[0]), words, 2);
     if (n_words < 0)
         return CLI_USAGE;
+    int rc = check_options(name, what, &o);
+    if (rc != CLI_OK)
+        return rc;
+    if (o.keep == 0)
+        o.keep = DEFAULT_KEEP;
     return dispatch(&c, what, words, n_words);
 }

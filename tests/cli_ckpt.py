@@ -69,6 +69,10 @@ def check_commands(top):
     assert run("ckpt", "prune", run_dir, "--keep", "3").stdout == "1 removed\n"
     assert steps(run_dir) == [4, 3, 2]
     run("ckpt", "show", run_dir, "--step", "1", status=1)
+    for words in (("list", "--keep", "1"), ("list", "--step", "1"), ("show", "--all"),
+                  ("verify", "--all", "--step", "2"), ("verify", "--orphans"),
+                  ("prune", "--step", "2"), ("prune", "--root", root), ("prune", "--all")):
+        assert words[1] in run("ckpt", words[0], run_dir, *words[1:], status=2).stderr, words
 
 
 def check_orphans(top):
