@@ -16,6 +16,7 @@
 #include "cmd.h"
 
 #define LIST_MAX 65536u
+#define DEFAULT_KEEP 2u
 #define COPY_BYTES (UINT64_C(8) << 20)
 
 const char cmd_ckpt_help[] =
@@ -32,7 +33,8 @@ const char cmd_ckpt_help[] =
     "  verify   reads every byte and checks it; --all: of every checkpoint\n"
     "  export   writes one as a .safetensors file\n"
     "  prune    removes all but the newest --keep (default 2); --orphans: also what crashed\n"
-    "           writers left there and in each --root; nobody may be saving meanwhile\n"
+    "           writers left there and in each --root; nobody may be saving meanwhile, and no\n"
+    "           other directory may have checkpoints in those roots: their parts would go, too\n"
     "\n"
     "  --io-method M       auto (default), uring or sync\n"
     "  --quiet             no progress on standard error\n";
@@ -168,6 +170,20 @@ run_list(struct ckpt *c)
  *
  * ---------------------------------------------------------------------------------------- */
 
+/* Names come out of files of anybody's: what steers a terminal is shown as a number. */
+static void
+print_name(const char *name)
+{
+    for (const unsigned char *at = (const unsigned char *)name; *at; at++) {
+        bool is_wide = at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0; /* U+0080 .. U+009F */
+
+        if (*at < 0x20 || *at == 0x7f || is_wide)
+            (void)printf("\\x%02x", (unsigned)(is_wide ? *++at : *at));
+        else
+            (void)putchar(*at);
+    }
+}
+
 static void
 print_tensor(const char *kind, const stk_view_tensor *tensor)
 {
@@ -176,7 +192,9 @@ print_tensor(const char *kind, const stk_view_tensor *tensor)
     (void)printf("  %-8s [", tensor->dtype);
     for (uint32_t dim = 0; dim < tensor->dims; dim++)
         (void)printf("%s%" PRIu64, dim ? ", " : "", tensor->shape[dim]);
-    (void)printf("]  %s\n", tensor->name);
+    (void)printf("]  ");
+    print_name(tensor->name);
+    (void)putchar('\n');
 }
 
 static void
@@ -193,8 +211,13 @@ print_view(const stk_view *view)
                      info.step, info.parts, info.world, info.chunk_bytes);
     (void)printf("%" PRIu64 " bytes, %" PRIu64 " of them the header\n", info.bytes,
                  info.header_bytes);
-    for (uint32_t at = 0; stk_view_metadata_at(view, at, &pair) == 0; at++)
-        (void)printf("metadata  %s = %s\n", pair.key, pair.value);
+    for (uint32_t at = 0; stk_view_metadata_at(view, at, &pair) == 0; at++) {
+        (void)printf("metadata  ");
+        print_name(pair.key);
+        (void)printf(" = ");
+        print_name(pair.value);
+        (void)putchar('\n');
+    }
     for (uint32_t at = 0; stk_view_blob_at(view, at, &tensor) == 0; at++)
         print_tensor("blob    ", &tensor);
     for (uint32_t at = 0; stk_view_tensor_at(view, at, &tensor) == 0; at++)
@@ -398,11 +421,33 @@ dispatch(struct ckpt *c, const char *what, const char *const *words, int n_words
     return rc;
 }
 
+/* What would only be passed over is refused: whoever wrote it meant something. */
+static int
+check_options(const char *command, const char *what, const struct options *o)
+{
+    bool is_prune = strcmp(what, "prune") == 0;
+    bool is_verify = strcmp(what, "verify") == 0;
+    bool has_step = o->step != STK_LATEST;
+
+    if (!is_prune && (o->keep > 0 || o->orphans || o->roots.count > 0))
+        return cli_usage_error(command, "--keep, --orphans and --root are options of prune");
+    if (has_step && (is_prune || strcmp(what, "list") == 0))
+        return cli_usage_error(command, "--step is an option of show, verify and export");
+    if (o->all && !is_verify)
+        return cli_usage_error(command, "--all is an option of verify");
+    if (o->all && has_step)
+        return cli_usage_error(command, "--all and --step exclude each other");
+    if (o->roots.count > 0 && !o->orphans)
+        return cli_usage_error(command,
+                               "--root says where to look for --orphans, which is missing");
+    return CLI_OK;
+}
+
 int
 cmd_ckpt(int argc, char **argv)
 {
     static const char *const commands[] = {"list", "show", "verify", "export", "prune"};
-    struct options o = {.step = STK_LATEST, .keep = 2};
+    struct options o = {.step = STK_LATEST};
     const struct cli_option options[] = {
         {"step", CLI_U64, &o.step, 0, INT64_MAX, NULL, NULL},
         {"all", CLI_FLAG, &o.all, 0, 0, NULL, NULL},
@@ -429,5 +474,10 @@ cmd_ckpt(int argc, char **argv)
         cli_parse(argc - 1, argv + 1, options, sizeof(options) / sizeof(options[0]), words, 2);
     if (n_words < 0)
         return CLI_USAGE;
+    int rc = check_options(name, what, &o);
+    if (rc != CLI_OK)
+        return rc;
+    if (o.keep == 0)
+        o.keep = DEFAULT_KEEP;
     return dispatch(&c, what, words, n_words);
 }

@@ -39,6 +39,18 @@ def files_below(*tops):
                   for folder, _, names in os.walk(top) for name in names)
 
 
+def check_hostile_names(path):
+    """What steers a terminal stays in the file."""
+    header = json.dumps({"__metadata__": {"k\x1b[2J": "a\nb"},
+                         "\x1b]0;t\x07\x9b31m\u20ac": {"dtype": "U8", "shape": [1],
+                                                     "data_offsets": [0, 1]}}).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header + b"x")
+    shown = run("ckpt", "show", path).stdout
+    assert "metadata  k\\x1b[2J = a\\x0ab\n" in shown, shown
+    assert "]  \\x1b]0;t\\x07\\x9b31m\u20ac\n" in shown, shown
+
+
 def check_commands(top):
     run_dir, root = top + "/run", top + "/root"
     subprocess.run([MAKE, run_dir, root, top + "/root2"], check=True)
@@ -53,9 +65,14 @@ def check_commands(top):
         header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
     assert header["weights"]["dtype"] == "F32" and header["__metadata__"]["step"] == "2"
     assert "weights" in run("ckpt", "show", top + "/out.safetensors").stdout
+    check_hostile_names(top + "/hostile.safetensors")
     assert run("ckpt", "prune", run_dir, "--keep", "3").stdout == "1 removed\n"
     assert steps(run_dir) == [4, 3, 2]
     run("ckpt", "show", run_dir, "--step", "1", status=1)
+    for words in (("list", "--keep", "1"), ("list", "--step", "1"), ("show", "--all"),
+                  ("verify", "--all", "--step", "2"), ("verify", "--orphans"),
+                  ("prune", "--step", "2"), ("prune", "--root", root), ("prune", "--all")):
+        assert words[1] in run("ckpt", words[0], run_dir, *words[1:], status=2).stderr, words
 
 
 def check_orphans(top):

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -94,6 +95,24 @@ test_options(void **unused)
     }
 }
 
+/* More slots than memory are refused, and not found out by dying of them. */
+static void
+test_memory(void **unused)
+{
+    const stk_ckpt_opts opts = {STK_CKPT_OPTS_INIT, .slots = 1024, .slot_bytes = 256 * MIB};
+    stk_ckpt_opts reading = opts;
+    uint64_t machine_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    stk_error err;
+    (void)unused;
+
+    if (machine_bytes > 1024 * 256 * MIB)
+        skip();
+    assert_int_equal(try_open(&opts, &err), STK_E_INFEASIBLE);
+    assert_non_null(strstr(err.message, "slots x slot_bytes of 274877906944"));
+    reading.read_only = 1; /* has none */
+    assert_int_equal(try_open(&reading, &err), 0);
+}
+
 static void
 test_roots(void **unused)
 {
@@ -113,6 +132,10 @@ test_roots(void **unused)
     (void)snprintf(roots, sizeof(roots), "%s/r0 %s/r0", path, path);
     assert_int_equal(try_open(&opts, &err), -EINVAL);
     assert_non_null(strstr(err.message, "twice"));
+    (void)snprintf(roots, sizeof(roots), "%s/r0 %s/\xff", path, path);
+    assert_int_equal(try_open(&opts, &err), -EINVAL);
+    assert_non_null(strstr(err.message, "UTF-8"));
+    assert_non_null(strstr(err.path, "\xff"));
     memset(longest, 'x', 1001);
     longest[0] = '/';
     const stk_ckpt_opts too_long = {STK_CKPT_OPTS_INIT, .roots = longest};
@@ -213,14 +236,138 @@ test_every_dtype(void **unused)
     stk_ckpt_close(ckpt);
 }
 
+/* What is wrong is said of a tensor whatever its name is. */
+static void
+test_long_names(void **unused)
+{
+    static char name[4000];
+    const unsigned char byte = 7;
+    const stk_tensor good = {.name = name, .dtype = "U8", .data = &byte};
+    stk_tensor tensors[] = {good, good};
+    stk_ckpt *ckpt;
+    stk_error err;
+    (void)unused;
+
+    memset(name, 'n', sizeof(name) - 1);
+    assert_int_equal(stk_ckpt_open(&ckpt, engine, path, NULL, NULL), 0);
+    assert_int_equal(save(ckpt, 1, tensors, 2, &err), -EINVAL);
+    assert_non_null(strstr(err.message, "two tensors"));
+    tensors[0].dtype = name;
+    assert_int_equal(save(ckpt, 1, tensors, 1, &err), -EINVAL);
+    assert_non_null(strstr(err.message, "is none of safetensors"));
+    tensors[0] = good;
+    tensors[0].n_bytes = 2;
+    assert_int_equal(save(ckpt, 1, tensors, 1, &err), -EINVAL);
+    assert_non_null(strstr(err.message, "dtype and shape make 1"));
+    tensors[0] = good;
+    tensors[0].data = NULL;
+    assert_int_equal(save(ckpt, 1, tensors, 1, &err), -EINVAL);
+    assert_non_null(strstr(err.message, "no data"));
+    stk_ckpt_close(ckpt);
+}
+
+/* A manifest that no reader would take is not begun. */
+static void
+test_manifest_bytes(void **unused)
+{
+    const stk_ckpt_opts opts = {STK_CKPT_OPTS_INIT, .chunk_bytes = 4096};
+    const uint64_t shape = UINT64_C(1) << 39;
+    const unsigned char byte = 7; /* nobody looks at the others */
+    const stk_tensor tensor = {.name = "t",
+                               .dtype = "U8",
+                               .shape = &shape,
+                               .dims = 1,
+                               .data = &byte,
+                               .flags = STK_TENSOR_STABLE};
+    stk_ckpt *ckpt;
+    stk_error err;
+    (void)unused;
+
+    assert_int_equal(stk_ckpt_open(&ckpt, engine, path, &opts, NULL), 0);
+    assert_int_equal(save(ckpt, 1, &tensor, 1, &err), -EINVAL);
+    assert_non_null(strstr(err.message, "chunk_bytes"));
+    stk_ckpt_close(ckpt);
+}
+
+#define MANY 100000u
+#define MANY_BLOBS 3u
+
+/* Each of many is found, told and loaded; the time that it takes grows with their number and not
+ * with its square, which the test's time limit sees to. Unique ones make many extents. */
+static void
+test_many(void **unused)
+{
+    stk_tensor *tensors = calloc(MANY, sizeof(*tensors));
+    stk_load *loads = calloc(MANY, sizeof(*loads));
+    stk_pair *pairs = calloc(MANY, sizeof(*pairs));
+    uint32_t *values = calloc(MANY, sizeof(*values));
+    uint32_t *got = calloc(MANY, sizeof(*got));
+    char(*names)[16] = calloc(MANY, sizeof(*names));
+    const stk_blob blobs[MANY_BLOBS] = {{"c", "3", 1}, {"a", "1", 1}, {"b", "2", 1}};
+    char roots[600];
+    stk_view_tensor found;
+    stk_ckpt *ckpt;
+    stk_view *view;
+    (void)unused;
+
+    assert_true(tensors && loads && pairs && values && got && names);
+    for (uint32_t at = 0; at < MANY; at++) {
+        values[at] = at * 7;
+        (void)snprintf(names[at], sizeof(names[at]), "%u", at * 31 % MANY);
+        tensors[at] = (stk_tensor){.name = names[at],
+                                   .dtype = "U32",
+                                   .data = &values[at],
+                                   .flags = STK_TENSOR_STABLE | STK_TENSOR_UNIQUE};
+        loads[at] = (stk_load){.name = names[at], .dst = &got[at], .n_bytes = sizeof(got[at])};
+        pairs[at] = (stk_pair){names[at], "v"};
+    }
+    (void)snprintf(roots, sizeof(roots), "%s/r0 %s/r1", path, path);
+    assert_int_equal(stk_ckpt_open(&ckpt, engine, path,
+                                   &(stk_ckpt_opts){STK_CKPT_OPTS_INIT, .roots = roots}, NULL),
+                     0);
+    const stk_save all = {STK_SAVE_INIT,     .step = 1,         .tensors = tensors,
+                          .n_tensors = MANY, .blobs = blobs,    .n_blobs = MANY_BLOBS,
+                          .metadata = pairs, .n_metadata = MANY};
+    assert_int_equal(stk_ckpt_save(ckpt, &all, NULL), 0);
+    assert_int_equal(stk_ckpt_wait(ckpt, STK_DURABLE_LOCAL, STK_FOREVER, NULL), 0);
+    assert_int_equal(stk_view_open(&view, ckpt, 1, NULL), 0);
+    for (uint32_t at = 0; at < MANY; at++) {
+        assert_int_equal(stk_view_tensor_at(view, at, &found), 0);
+        assert_string_equal(found.name, names[at]);
+        assert_int_equal(stk_view_tensor_find(view, names[at], &found), 0);
+        assert_string_equal(found.name, names[at]);
+    }
+    assert_int_equal(stk_view_tensor_at(view, MANY, &found), -ERANGE);
+    assert_int_equal(stk_view_tensor_find(view, "no", &found), -ENOENT);
+    for (uint32_t at = 0; at < MANY_BLOBS; at++) {
+        assert_int_equal(stk_view_blob_at(view, at, &found), 0);
+        assert_string_equal(found.name, blobs[at].name);
+    }
+    assert_int_equal(stk_view_blob_at(view, MANY_BLOBS, &found), -ERANGE);
+    assert_int_equal(stk_view_load(view, loads, MANY, NULL), 0);
+    assert_memory_equal(got, values, MANY * sizeof(*got));
+    stk_view_close(view);
+    stk_ckpt_close(ckpt);
+    free(tensors);
+    free(loads);
+    free(pairs);
+    free(values);
+    free(got);
+    free(names);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_options, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_memory, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_roots, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_steps_and_shapes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_every_dtype, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_long_names, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_manifest_bytes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_many, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -289,6 +289,9 @@ what_does_not_fit_is_infeasible(void **state)
                    STK_E_INFEASIBLE, "more than one loader can have");
     loader_refused(engine, set, LOADER(.batch_size = 10, .ram_bytes = UINT64_MAX), STK_E_INFEASIBLE,
                    "more than one loader can have");
+    loader_refused(engine, set,
+                   LOADER(.batch_size = 4096, .decode = no_decode, .item_bytes = UINT64_C(1) << 32),
+                   STK_E_INFEASIBLE, "staging of");
     loader = loader_open(engine, set, LOADER(.batch_size = 10, .staging_bytes = UINT64_MAX));
     stk_loader_close(loader);
     loader = loader_open(engine, set,

@@ -480,6 +480,27 @@ test_other_version_begins_anew(void **state)
     assert_int_equal(outcome.run.origin_bytes, 0);
 }
 
+/* Opening one of these would wait for a writer that never comes. */
+static void
+test_fifos_are_replaced(void **state)
+{
+    static const char *const files[] = {"data", "catalog"};
+    struct job job = records_job(tiers(0, RECORDS_BYTES), 1);
+    struct outcome outcome;
+
+    (void)state;
+    empty_caches();
+    run(&job, NULL);
+    for (size_t at = 0; at < sizeof(files) / sizeof(files[0]); at++) {
+        assert_int_equal(unlink(file_in(cache, files[at])), 0);
+        assert_int_equal(mkfifo(file_in(cache, files[at]), 0644), 0);
+        run(&job, &outcome);
+        assert_int_equal(outcome.run.origin_bytes, RECORDS_BYTES);
+        run(&job, &outcome);
+        assert_int_equal(outcome.run.origin_bytes, 0);
+    }
+}
+
 /* A data file of another life, with its own good headers, under this catalogue. */
 static void
 test_stale_data_is_refused(void **state)
@@ -592,6 +613,7 @@ test_shared_by_two(void **state)
         assert_int_equal(outcome.run.ssd_written_bytes, 0);
         if (warm == 1)
             assert_int_equal(outcome.run.origin_bytes, 0);
+        assert_int_equal(outcome.warning.code, outcome.run.origin_bytes > 0 ? -EBUSY : 0);
         read_all(loader, &job, RECORDS);
         stk_loader_close(loader);
         stk_dataset_close(dataset);
@@ -788,6 +810,7 @@ main(int argc, char **argv)
         cmocka_unit_test(test_small_samples_first),
         cmocka_unit_test(test_two_directories),
         cmocka_unit_test(test_other_version_begins_anew),
+        cmocka_unit_test(test_fifos_are_replaced),
         cmocka_unit_test(test_stale_data_is_refused),
         cmocka_unit_test(test_damage_while_running),
         cmocka_unit_test(test_every_byte_flipped),

@@ -44,7 +44,8 @@ typedef enum stk_level {
 /*
  * roots        where the bytes go: absolute directories on different devices, separated
  *              by blanks, each made if it is not there. NULL or "": the checkpoint
- *              directory. At most 63, each of at most 1000 bytes.
+ *              directory. At most 63, each of at most 1000 bytes of UTF-8. Best ones that
+ *              no other checkpoint directory uses; see STK_PRUNE_ORPHANS.
  * slot_bytes   one write, 64 KiB .. 256 MiB, a multiple of chunk_bytes; 0: 8 MiB.
  * slots        2 .. 1024; 0: 8. slots x slot_bytes is the memory that a checkpointer
  *              takes.
@@ -75,8 +76,9 @@ typedef struct stk_ckpt_opts {
  * Opens a directory of checkpoints, made if it is not there (its parent must be). opts
  * may be NULL. ret_ckpt: returns owned, closed with stk_ckpt_close() before its engine.
  * Leaves what crashed writers left as it is; see STK_PRUNE_ORPHANS.
- * Errors: -EINVAL (err names the option and its range), -E2BIG, -ENOENT, -EACCES, -EROFS,
- * -ENOSPC (err names the root), -ENOMEM. Blocks.
+ * Errors: -EINVAL (err names the option and its range), -E2BIG, STK_E_INFEASIBLE (more
+ * slots than there is memory for), -ENOENT, -EACCES, -EROFS, -ENOSPC (err names the
+ * root), -ENOMEM. Blocks.
  */
 STK_API int
 stk_ckpt_open(stk_ckpt **ret_ckpt, stk_engine *engine, const char *directory,
@@ -219,8 +221,9 @@ STK_API int
 stk_ckpt_list(stk_ckpt *ckpt, stk_ckpt_info *out, uint32_t capacity, uint32_t *ret_total,
               stk_error *err);
 
-/* Also removes what crashed writers left: parts without a checkpoint, unfinished
- * manifests. Nobody else may be saving into the directory or the roots. */
+/* Also removes what crashed writers left: parts without a checkpoint in this directory,
+ * unfinished manifests. Nobody else may be saving into the directory or the roots, and the
+ * roots may not hold parts of checkpoints of another directory: those would go, too. */
 #define STK_PRUNE_ORPHANS 1u
 
 /*
@@ -235,7 +238,8 @@ stk_ckpt_prune(stk_ckpt *ckpt, uint32_t keep, uint32_t flags, uint32_t *ret_remo
 /*
  * Opens a checkpoint for reading, or with STK_LATEST the newest whole one. Returns 0, or
  * with STK_LATEST how many newer ones are not whole (err says what is wrong with the
- * newest). ret_view: returns owned, closed with stk_view_close() before its checkpointer.
+ * newest). ret_view: returns owned, closed with stk_view_close() before its checkpointer;
+ * used by one thread at a time.
  * Errors: -ENOENT, STK_E_CORRUPT (err names the part that is missing or cut),
  * STK_E_VERSION, -EIO, -ENOMEM. Blocks.
  */

@@ -165,8 +165,8 @@ typedef struct stk_batch {
 /*
  * Opens a loader. dataset is borrowed until the loader is closed. ret_loader: returns
  * owned. Reading begins at once. Errors: -EINVAL (err names the option and its range),
- * -E2BIG, STK_E_INFEASIBLE (staging below two of the largest batches; ram_bytes not to be
- * had), -ENOMEM.
+ * -E2BIG, STK_E_INFEASIBLE (staging below two of the largest batches, or beyond the
+ * memory that there is; ram_bytes not to be had), -ENOMEM.
  */
 STK_API int
 stk_loader_open(stk_loader **ret_loader, stk_engine *engine, stk_dataset *dataset,

@@ -164,22 +164,43 @@ batch_last_of_epoch(PyObject *object, void *unused)
 
 struct items {
     PyObject_HEAD struct stkpy_batch *batch;
+    uint64_t field_idx;
 };
 
 static PyObject *
-batch_items(PyObject *object, void *unused)
+items_new(PyObject *object, uint64_t field_idx)
 {
     struct items *items = NULL;
 
-    (void)unused;
     if (check((struct stkpy_batch *)object) == 0)
         items = PyObject_GC_New(struct items, stkpy_items_type);
     if (!items)
         return NULL;
     Py_INCREF(object);
     items->batch = (struct stkpy_batch *)object;
+    items->field_idx = field_idx;
     PyObject_GC_Track((PyObject *)items);
     return (PyObject *)items;
+}
+
+static PyObject *
+batch_items(PyObject *object, void *unused)
+{
+    (void)unused;
+    return items_new(object, 0);
+}
+
+static PyObject *
+batch_fields(PyObject *object, void *unused)
+{
+    struct stkpy_batch *batch = (struct stkpy_batch *)object;
+    PyObject *dict = check(batch) == 0 ? PyDict_New() : NULL;
+
+    (void)unused;
+    for (uint64_t at = 0; dict && at < batch->batch.n_fields; at++)
+        if (stkpy_dict_set(dict, batch->batch.fields[at].name, items_new(object, at)) < 0)
+            Py_CLEAR(dict);
+    return dict;
 }
 
 static void
@@ -219,8 +240,11 @@ items_get(PyObject *object, Py_ssize_t at)
     }
     if (check(batch) < 0)
         return NULL;
-    struct stkpy_array *array = stkpy_array_new((PyObject *)batch, batch, batch->batch.items[at],
-                                                (Py_ssize_t)batch->batch.n_bytes[at], "B", 1);
+    const stk_field *field = &batch->batch.fields[((struct items *)object)->field_idx];
+    if (!field->items[at]) /* this sample lacks the field */
+        Py_RETURN_NONE;
+    struct stkpy_array *array = stkpy_array_new((PyObject *)batch, batch, field->items[at],
+                                                (Py_ssize_t)field->n_bytes[at], "B", 1);
     PyObject *view = array ? PyMemoryView_FromObject((PyObject *)array) : NULL;
     Py_XDECREF((PyObject *)array);
     return view;
@@ -244,6 +268,8 @@ static PyGetSetDef properties[] = {
     {"labels", batch_labels, NULL, "Labels, as an Array of int64; -1 without.", NULL},
     {"data", batch_data, NULL, "All samples, as one Array; None in the raw layout.", NULL},
     {"items", batch_items, NULL, "The samples one by one, as memoryviews of bytes.", NULL},
+    {"fields", batch_fields, NULL, "The items of each field by its name; None where one lacks it.",
+     NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -121,6 +121,10 @@ extern PyType_Spec stkpy_view_spec;
 PyObject *
 stkpy_raise(int code, const stk_error *err);
 
+/* A stoker.Error of what err says, not raised. */
+PyObject *
+stkpy_error_from(const stk_error *err);
+
 /* The same with words of the binding's own, for calls that give a code alone. */
 PyObject *
 stkpy_raise_message(int code, const char *message);
@@ -236,6 +240,8 @@ PyObject *
 stkpy_loader_stats(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *
 stkpy_loader_replacements(PyObject *object, PyObject *unused);
+PyObject *
+stkpy_loader_warning(PyObject *object, PyObject *unused);
 
 /* Begins a call of the library on a loader. Returns 0, or -1 with an error set. */
 int

@@ -7,8 +7,8 @@
 
 #define AT(member) offsetof(stk_dataset_opts, member)
 
-static const char *const format_names[] = {"auto", "class-folder", "folder", "record",
-                                           "npy",  "idx",          "window", NULL};
+static const char *const format_names[] = {"auto", "class-folder", "folder", "record", "npy",
+                                           "idx",  "window",       "tar",    NULL};
 
 static const struct stkpy_option options[] = {
     {"format", STKPY_NAME, AT(format), format_names},
@@ -21,6 +21,7 @@ static const struct stkpy_option options[] = {
     {"labels_path", STKPY_PATH, AT(labels_path), NULL},
     {"extensions", STKPY_TEXT, AT(extensions), NULL},
     {"index_path", STKPY_PATH, AT(index_path), NULL},
+    {"fields", STKPY_TEXT, AT(fields), NULL},
     {0},
 };
 
@@ -262,6 +263,24 @@ dataset_classes(PyObject *object, void *unused)
 }
 
 static PyObject *
+dataset_fields(PyObject *object, void *unused)
+{
+    struct stkpy_dataset *self = (struct stkpy_dataset *)object;
+
+    (void)unused;
+    if (check(self) < 0)
+        return NULL;
+    PyObject *names = PyTuple_New((Py_ssize_t)self->info.fields);
+    for (uint32_t at = 0; names && at < self->info.fields; at++) {
+        PyObject *name = PyUnicode_DecodeFSDefault(stk_dataset_field_name(self->dataset, at));
+
+        if (!name || PyTuple_SetItem(names, (Py_ssize_t)at, name) < 0)
+            Py_CLEAR(names);
+    }
+    return names;
+}
+
+static PyObject *
 dataset_enter(PyObject *object, PyObject *unused)
 {
     (void)unused;
@@ -284,6 +303,7 @@ static PyMethodDef methods[] = {
 
 static PyGetSetDef properties[] = {
     {"classes", dataset_classes, NULL, "The names of the classes, by label.", NULL},
+    {"fields", dataset_fields, NULL, "The names of a sample's fields.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -291,7 +311,7 @@ static PyType_Slot slots[] = {
     {Py_tp_doc,
      "Dataset(engine, path, format='auto', *, rebuild=False, header_bytes=None, record_bytes=None, "
      "window_tokens=None, stride_tokens=None, token_bytes=None, labels_path=None, extensions=None, "
-     "index_path=None)\n--\n\n"
+     "index_path=None, fields=None)\n--\n\n"
      "Samples where they lie. Indexed the first time; blocks while it is (not to be interrupted)."},
     {Py_tp_init, dataset_init},
     {Py_tp_dealloc, dataset_dealloc},

@@ -171,10 +171,11 @@ static PyGetSetDef properties[] = {
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "Engine(tiers=None, *, io_method=None, shape=None, cache_dir=None, buffered=False, "
-                "workers=None, queue_depth=None, io_threads=None, max_open_files=None)\n--\n\n"
+    {Py_tp_doc, "Engine(tiers=None, *, io_method=None, shape=None, ssd_shape=None, cache_dir=None, "
+                "buffered=False, workers=None, queue_depth=None, io_threads=None, "
+                "max_open_files=None)\n--\n\n"
                 "What a process opens once: threads, memory and tiers that data sets and loaders "
-                "share.\ntiers: 'ram:32G'."},
+                "share.\ntiers: 'ram:32G ssd:/nvme/cache:200G'."},
     {Py_tp_init, engine_init},
     {Py_tp_dealloc, engine_dealloc},
     {Py_tp_traverse, engine_traverse},

@@ -50,7 +50,7 @@ none(void)
 }
 
 static PyObject *
-raise_error(int code, const char *message, const char *path, uint64_t sample)
+make_error(int code, const char *message, const char *path, uint64_t sample)
 {
     bool has_path = path[0] != '\0';
     bool has_sample = sample != STK_NO_SAMPLE;
@@ -61,12 +61,26 @@ raise_error(int code, const char *message, const char *path, uint64_t sample)
 
     if (text && where && which)
         error = PyObject_CallFunction(stkpy_error, "iOOO", code, text, where, which);
-    if (error)
-        PyErr_SetObject(stkpy_error, error);
-    Py_XDECREF(error);
     Py_XDECREF(which);
     Py_XDECREF(where);
     Py_XDECREF(text);
+    return error;
+}
+
+PyObject *
+stkpy_error_from(const stk_error *err)
+{
+    return make_error(err->code, err->message, err->path, err->sample);
+}
+
+static PyObject *
+raise_error(int code, const char *message, const char *path, uint64_t sample)
+{
+    PyObject *error = make_error(code, message, path, sample);
+
+    if (error)
+        PyErr_SetObject(stkpy_error, error);
+    Py_XDECREF(error);
     return NULL;
 }
 

@@ -34,6 +34,7 @@ static const struct stkpy_option options[] = {
     {"layout", STKPY_NAME, AT(layout), layout_names},
     {"bad_sample", STKPY_NAME, AT(bad_sample), bad_names},
     {"ram_bytes", STKPY_U64, AT(ram_bytes), NULL},
+    {"ssd_bytes", STKPY_U64, AT(ssd_bytes), NULL},
     {"staging_bytes", STKPY_U64, AT(staging_bytes), NULL},
     {"staging_batches", STKPY_U32, AT(staging_batches), NULL},
     {"borrow_max", STKPY_U32, AT(borrow_max), NULL},
@@ -504,6 +505,9 @@ static PyMethodDef methods[] = {
      "(integers, or a buffer of 64-bit ones) to the epoch."},
     {"stats", STKPY_METHOD(stkpy_loader_stats), METH_VARARGS | METH_KEYWORDS,
      "stats($self, epoch=None)\n--\n\nWhat an epoch, or the whole run, has done, as a dictionary."},
+    {"warning", stkpy_loader_warning, METH_NOARGS,
+     "warning($self, /)\n--\n\nThe last thing that went worse than asked for, as an Error, or "
+     "None."},
     {"replacements", stkpy_loader_replacements, METH_NOARGS,
      "replacements($self, /)\n--\n\nWhat was replaced: (epoch, sample, replacement, code) each."},
     {"interrupt", loader_interrupt, METH_NOARGS,
@@ -527,7 +531,8 @@ static PyType_Slot loader_slots[] = {
      "sampler='distributed', world=1, rank=0, shuffle=True, drop_uneven=False, "
      "legacy_torch=False, replacement=False, num_samples=None, workers='none', drop_last=False, "
      "horizon_epochs=None, policy='next-use', layout='auto', bad_sample='fail', retries=None, "
-     "ram_bytes=None, staging_bytes=None, staging_batches=None, borrow_max=None)\n--\n\n"
+     "ram_bytes=None, ssd_bytes=None, staging_bytes=None, staging_batches=None, "
+     "borrow_max=None)\n--\n\n"
      "Iterates over the batches of a run, each in memory when it is asked for."},
     {Py_tp_init, loader_init},
     {Py_tp_dealloc, loader_dealloc},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loader.stats() and Loader.replacements(). */
+/* Loader.stats(), Loader.replacements() and Loader.warning(). */
 #include "binding.h"
 
 #include <errno.h>
@@ -19,7 +19,8 @@ static const struct {
     NUMBER(batches),      NUMBER(samples),     NUMBER(bytes),          NUMBER(wait_ns),
     NUMBER(elapsed_ns),   NUMBER(wait_p50_ns), NUMBER(wait_p99_ns),    NUMBER(wait_max_ns),
     NUMBER(origin_bytes), NUMBER(bound_bytes), NUMBER(capacity_bytes), NUMBER(resident_bytes),
-    NUMBER(replaced),     NUMBER(allocations),
+    NUMBER(replaced),     NUMBER(allocations), NUMBER(ssd_bytes),      NUMBER(ssd_written_bytes),
+    NUMBER(ssd_refused),  NUMBER(ssd_dropped),
 #undef NUMBER
 };
 
@@ -113,4 +114,18 @@ stkpy_loader_replacements(PyObject *object, PyObject *unused)
     PyObject *list = count < 0 ? stkpy_raise(count, NULL) : list_of(ledger, count);
     PyMem_Free(ledger);
     return list;
+}
+
+PyObject *
+stkpy_loader_warning(PyObject *object, PyObject *unused)
+{
+    struct stkpy_loader *self = (struct stkpy_loader *)object;
+    stk_error err;
+
+    (void)unused;
+    if (check(self) < 0)
+        return NULL;
+    if (stk_loader_last_warning(self->loader, &err) < 0)
+        Py_RETURN_NONE;
+    return stkpy_error_from(&err);
 }

@@ -20,6 +20,7 @@
 #include "ckpt/retain.h"
 #include "ckpt/scan.h"
 #include "ckpt/text.h"
+#include "engine/memory_limit.h"
 
 #define TRIAL_BLOCK_BYTES 65536u
 
@@ -52,6 +53,9 @@ open_root(struct sti_checkpointer *checkpointer, uint32_t idx, const char *roots
     if (!root->path)
         return sti_error_set(err, -ENOMEM, "no memory for a root");
     memcpy(root->path, word, length);
+    if (!sti_text_is_utf8(root->path)) /* JSON could not hold it: nobody would find the parts */
+        return sti_error_set_path(err, -EINVAL, root->path,
+                                  "the root's name is not UTF-8, as manifests are; use another");
     int rc = sti_root_open(root, idx > 0 ? root->path : checkpointer->directory, how, err);
     if (rc == 0)
         root->budget = sti_engine_budget(checkpointer->engine, root->device);
@@ -103,8 +107,10 @@ open_saver(struct sti_checkpointer *checkpointer, uint64_t session, stk_error *e
                                   .keep = resolved->keep,
                                   .world = 1,
                                   .session = session};
-    int rc = sti_saver_new(&checkpointer->saver, &opts, err);
+    int rc = sti_memory_check(resolved->slots * resolved->slot_bytes, "slots x slot_bytes", err);
 
+    if (rc == 0)
+        rc = sti_saver_new(&checkpointer->saver, &opts, err);
     if (rc < 0)
         return rc;
     checkpointer->task = (struct sti_task){.step = sti_saver_step, .context = checkpointer->saver};
@@ -203,9 +209,9 @@ take_tensor(struct lists *lists, const stk_tensor *tensor, uint32_t idx, stk_err
     if (tensor->n_bytes > 0 && dtype && (tensor->dims == 0 || tensor->shape) &&
         sti_dtype_bytes(dtype, tensor->shape, tensor->dims, &n_bytes) == 0 &&
         n_bytes != tensor->n_bytes)
-        return sti_error_set(err, -EINVAL,
-                             "tensor '%s': n_bytes is %" PRIu64 ", dtype and shape make %" PRIu64,
-                             tensor->name, tensor->n_bytes, n_bytes);
+        return sti_error_set(
+            err, -EINVAL, "tensor '%.100s': n_bytes is %" PRIu64 ", dtype and shape make %" PRIu64,
+            tensor->name, tensor->n_bytes, n_bytes);
     lists->inputs[lists->n] = (struct sti_layout_input){
         .name = tensor->name,
         .dtype = tensor->dtype,

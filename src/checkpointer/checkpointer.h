@@ -50,6 +50,9 @@ sti_checkpointer_prune(struct sti_checkpointer *checkpointer, uint32_t keep, boo
 struct sti_view {
     struct sti_engine *engine;
     struct sti_reader *reader;
+    uint32_t *places; /* in the layout: of tensors, then of blobs */
+    uint32_t n_tensors;
+    uint32_t n_blobs;
 };
 
 /* Errors: see stk_view_open(). */

@@ -15,6 +15,54 @@
 #define READ_SLOTS 8u
 #define READ_SLOT_BYTES (8u << 20)
 
+/* ---- what is in it ----------------------------------------------------------------- */
+
+static bool
+is_blob_name(const char *name)
+{
+    return strncmp(name, STI_BLOB_PREFIX, strlen(STI_BLOB_PREFIX)) == 0;
+}
+
+/* Notes the places of tensors and blobs, so that looking at each of many is not walking past
+ * all before it. */
+static int
+sort_out(struct sti_view *view, stk_error *err)
+{
+    const struct sti_layout *layout = &sti_reader_manifest(view->reader)->layout;
+    uint32_t n_blobs = 0;
+
+    view->places = sti_mem_new(layout->n_tensors, sizeof(view->places[0]));
+    if (!view->places)
+        return sti_error_set(err, -ENOMEM, "no memory for %" PRIu32 " tensors", layout->n_tensors);
+    for (uint32_t at = 0; at < layout->n_tensors; at++) {
+        if (is_blob_name(layout->tensors[at].name))
+            n_blobs++;
+        else
+            view->places[view->n_tensors++] = at;
+    }
+    view->n_blobs = n_blobs;
+    for (uint32_t at = layout->n_tensors; n_blobs > 0 && at-- > 0;)
+        if (is_blob_name(layout->tensors[at].name))
+            view->places[view->n_tensors + --n_blobs] = at;
+    return 0;
+}
+
+const struct sti_layout_tensor *
+sti_view_at(const struct sti_view *view, uint32_t idx, bool is_blob)
+{
+    const struct sti_layout *layout = &sti_reader_manifest(view->reader)->layout;
+
+    if (idx >= sti_view_count(view, is_blob))
+        return NULL;
+    return &layout->tensors[view->places[is_blob ? view->n_tensors + idx : idx]];
+}
+
+uint32_t
+sti_view_count(const struct sti_view *view, bool is_blob)
+{
+    return is_blob ? view->n_blobs : view->n_tensors;
+}
+
 /* ---- opening
  *
  *
@@ -26,6 +74,19 @@ reader_opts(struct sti_engine *engine)
     return (struct sti_reader_opts){.slots = READ_SLOTS,
                                     .slot_bytes = READ_SLOT_BYTES,
                                     .is_buffered = sti_engine_is_buffered(engine)};
+}
+
+/* A view whose reader is open, with the aio of this call. */
+static int
+finish_opening(struct sti_view *view, stk_error *err)
+{
+    int rc = sort_out(view, err);
+
+    if (rc < 0)
+        sti_reader_close(view->reader);
+    else
+        sti_reader_set_aio(view->reader, NULL);
+    return rc;
 }
 
 int
@@ -50,7 +111,7 @@ sti_view_open(struct sti_view *view, struct sti_checkpointer *checkpointer, uint
     if (rc == 0)
         rc = sti_reader_open(&view->reader, &manifest, &opts, err);
     if (rc == 0)
-        sti_reader_set_aio(view->reader, NULL);
+        rc = finish_opening(view, err);
     sti_aio_close(opts.scan.aio);
     return rc < 0 ? rc : (int)(skipped < INT32_MAX ? skipped : INT32_MAX);
 }
@@ -67,7 +128,7 @@ sti_view_open_file(struct sti_view *view, struct sti_engine *engine, const char 
         return rc;
     rc = sti_reader_open_file(&view->reader, path, &opts, err);
     if (rc == 0)
-        sti_reader_set_aio(view->reader, NULL);
+        rc = finish_opening(view, err);
     sti_aio_close(opts.scan.aio);
     return rc;
 }
@@ -76,36 +137,7 @@ void
 sti_view_close(struct sti_view *view)
 {
     sti_reader_close(view->reader);
-}
-
-/* ---- what is in it ----------------------------------------------------------------- */
-
-static bool
-is_blob_name(const char *name)
-{
-    return strncmp(name, STI_BLOB_PREFIX, strlen(STI_BLOB_PREFIX)) == 0;
-}
-
-const struct sti_layout_tensor *
-sti_view_at(const struct sti_view *view, uint32_t idx, bool is_blob)
-{
-    const struct sti_layout *layout = &sti_reader_manifest(view->reader)->layout;
-
-    for (uint32_t at = 0; at < layout->n_tensors; at++)
-        if (is_blob_name(layout->tensors[at].name) == is_blob && idx-- == 0)
-            return &layout->tensors[at];
-    return NULL;
-}
-
-uint32_t
-sti_view_count(const struct sti_view *view, bool is_blob)
-{
-    const struct sti_layout *layout = &sti_reader_manifest(view->reader)->layout;
-    uint32_t n = 0;
-
-    for (uint32_t at = 0; at < layout->n_tensors; at++)
-        n += is_blob_name(layout->tensors[at].name) == is_blob;
-    return n;
+    sti_mem_free(view->places);
 }
 
 /* ---- reading

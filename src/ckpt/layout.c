@@ -21,6 +21,7 @@ void
 sti_layout_fini(struct sti_layout *layout)
 {
     sti_mem_free(layout->tensors);
+    sti_mem_free(layout->by_name);
     sti_mem_free(layout->pairs);
     sti_mem_free(layout->header);
     sti_mem_free(layout->names);
@@ -31,10 +32,45 @@ sti_layout_fini(struct sti_layout *layout)
 const struct sti_layout_tensor *
 sti_layout_find(const struct sti_layout *layout, const char *name)
 {
-    for (uint32_t idx = 0; idx < layout->n_tensors; idx++)
-        if (strcmp(layout->tensors[idx].name, name) == 0)
-            return &layout->tensors[idx];
+    uint32_t low = 0;
+    uint32_t high = layout->n_tensors;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        const struct sti_layout_tensor *tensor = &layout->tensors[layout->by_name[middle]];
+        int order = strcmp(tensor->name, name);
+
+        if (order == 0)
+            return tensor;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
     return NULL;
+}
+
+static int
+compare_places(const void *left, const void *right, void *context)
+{
+    const struct sti_layout_tensor *tensors = context;
+    const uint32_t *a = left;
+    const uint32_t *b = right;
+
+    return strcmp(tensors[*a].name, tensors[*b].name);
+}
+
+int
+sti_layout_sort_names(struct sti_layout *layout)
+{
+    layout->by_name = sti_mem_new(layout->n_tensors, sizeof(layout->by_name[0]));
+    if (!layout->by_name)
+        return -ENOMEM;
+    for (uint32_t idx = 0; idx < layout->n_tensors; idx++)
+        layout->by_name[idx] = idx;
+    qsort_r(layout->by_name, layout->n_tensors, sizeof(layout->by_name[0]), compare_places,
+            layout->tensors);
+    return 0;
 }
 
 /* ---- taking what was given --------------------------------------------------------- */
@@ -53,12 +89,39 @@ check_input(const struct sti_layout_input *input, uint32_t idx, stk_error *err)
                              "__metadata__ for itself",
                              idx);
     if (!sti_dtype_find(input->dtype))
-        return sti_error_set(err, -EINVAL, "tensor '%s': dtype '%s' is none of safetensors",
+        return sti_error_set(err, -EINVAL, "tensor '%.100s': dtype '%.40s' is none of safetensors",
                              input->name, input->dtype);
     if (input->dims > STI_LAYOUT_DIMS_MAX)
-        return sti_error_set(err, -EINVAL, "tensor '%s': %" PRIu32 " dimensions, at most %u",
+        return sti_error_set(err, -EINVAL, "tensor '%.100s': %" PRIu32 " dimensions, at most %u",
                              input->name, input->dims, STI_LAYOUT_DIMS_MAX);
     return 0;
+}
+
+static int
+compare_keys(const void *left, const void *right)
+{
+    const char *const *a = left;
+    const char *const *b = right;
+
+    return strcmp(*a, *b);
+}
+
+static int
+check_keys(const struct sti_layout_pair *pairs, uint32_t n_pairs, stk_error *err)
+{
+    const char **keys = sti_mem_new(n_pairs, sizeof(*keys));
+    int rc = 0;
+
+    if (!keys)
+        return sti_error_set(err, -ENOMEM, "no memory for %" PRIu32 " pairs of metadata", n_pairs);
+    for (uint32_t at = 0; at < n_pairs; at++)
+        keys[at] = pairs[at].key;
+    qsort(keys, n_pairs, sizeof(*keys), compare_keys);
+    for (uint32_t at = 1; rc == 0 && at < n_pairs; at++)
+        if (strcmp(keys[at - 1], keys[at]) == 0)
+            rc = sti_error_set(err, -EINVAL, "metadata '%.150s' is given twice", keys[at]);
+    sti_mem_free(keys);
+    return rc;
 }
 
 static int
@@ -70,11 +133,8 @@ check_pairs(const struct sti_layout_pair *pairs, uint32_t n_pairs, stk_error *er
                                  at);
         if (!sti_text_is_utf8(pairs[at].key) || !sti_text_is_utf8(pairs[at].value))
             return sti_error_set(err, -EINVAL, "metadata %" PRIu32 ": not UTF-8", at);
-        for (uint32_t other = 0; other < at; other++)
-            if (strcmp(pairs[at].key, pairs[other].key) == 0)
-                return sti_error_set(err, -EINVAL, "metadata '%s' is given twice", pairs[at].key);
     }
-    return 0;
+    return n_pairs > 0 ? check_keys(pairs, n_pairs, err) : 0;
 }
 
 static const char *
@@ -118,11 +178,11 @@ take_tensor(struct sti_layout_tensor *tensor, const struct sti_layout_input *inp
     tensor->given_idx = idx;
     int rc = sti_dtype_bytes(tensor->dtype, tensor->shape, tensor->dims, &tensor->n_bytes);
     if (rc == -EINVAL)
-        return sti_error_set(err, rc,
-                             "tensor '%s': elements of %" PRIu32 " bits do not fill its last byte",
-                             tensor->name, tensor->dtype->bits);
+        return sti_error_set(
+            err, rc, "tensor '%.100s': elements of %" PRIu32 " bits do not fill its last byte",
+            tensor->name, tensor->dtype->bits);
     if (rc < 0)
-        return sti_error_set(err, rc, "tensor '%s' has more bytes than 64 bits count",
+        return sti_error_set(err, rc, "tensor '%.100s' has more bytes than 64 bits count",
                              tensor->name);
     return 0;
 }
@@ -179,30 +239,19 @@ compare_in_stream(const void *left, const void *right)
 }
 
 static int
-compare_names(const void *left, const void *right)
+check_names(struct sti_layout *layout, stk_error *err)
 {
-    const char *const *a = left;
-    const char *const *b = right;
+    int rc = sti_layout_sort_names(layout);
 
-    return strcmp(*a, *b);
-}
+    if (rc < 0)
+        return sti_error_set(err, rc, "no memory for %" PRIu32 " names", layout->n_tensors);
+    for (uint32_t at = 1; at < layout->n_tensors; at++) {
+        const char *name = layout->tensors[layout->by_name[at]].name;
 
-static int
-check_names(const struct sti_layout *layout, stk_error *err)
-{
-    const char **names = sti_mem_new(layout->n_tensors, sizeof(*names));
-    int rc = 0;
-
-    if (!names)
-        return sti_error_set(err, -ENOMEM, "no memory for %" PRIu32 " names", layout->n_tensors);
-    for (uint32_t idx = 0; idx < layout->n_tensors; idx++)
-        names[idx] = layout->tensors[idx].name;
-    qsort(names, layout->n_tensors, sizeof(*names), compare_names);
-    for (uint32_t idx = 1; rc == 0 && idx < layout->n_tensors; idx++)
-        if (strcmp(names[idx - 1], names[idx]) == 0)
-            rc = sti_error_set(err, -EINVAL, "two tensors are named '%s'", names[idx]);
-    sti_mem_free(names);
-    return rc;
+        if (strcmp(layout->tensors[layout->by_name[at - 1]].name, name) == 0)
+            return sti_error_set(err, -EINVAL, "two tensors are named '%.150s'", name);
+    }
+    return 0;
 }
 
 /* ---- the header -------------------------------------------------------------------- */
@@ -298,12 +347,12 @@ sti_layout_build(struct sti_layout *layout, const struct sti_layout_input *input
     if (rc < 0)
         return rc;
     rc = take_inputs(layout, inputs, n_inputs, pairs, n_pairs, err);
-    if (rc == 0)
-        rc = check_names(layout, err);
     if (rc == 0) {
         qsort(layout->tensors, layout->n_tensors, sizeof(layout->tensors[0]), compare_in_stream);
-        rc = write_header(layout, err);
+        rc = check_names(layout, err);
     }
+    if (rc == 0)
+        rc = write_header(layout, err);
     if (rc == 0)
         rc = place_tensors(layout, err);
     if (rc < 0)

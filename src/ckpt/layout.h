@@ -38,6 +38,7 @@ struct sti_layout_pair {
 /* tensors in the order of the stream. Everything is owned. */
 struct sti_layout {
     struct sti_layout_tensor *tensors;
+    uint32_t *by_name; /* places in tensors, in the order of their names */
     uint32_t n_tensors;
     uint32_t n_pairs;
     struct sti_layout_pair *pairs;
@@ -85,6 +86,10 @@ sti_layout_from_json(struct sti_layout *layout, const void *object, uint64_t hea
 /* All zero is allowed. */
 void
 sti_layout_fini(struct sti_layout *layout);
+
+/* Fills by_name of a layout that has its tensors. Errors: -ENOMEM. */
+int
+sti_layout_sort_names(struct sti_layout *layout);
 
 /* The tensor of a name, or NULL. */
 const struct sti_layout_tensor *

@@ -207,7 +207,11 @@ parse_root(struct sti_layout *layout, const json_t *root, stk_error *err)
     if (!layout->tensors || !layout->pairs || !layout->names || !layout->shapes)
         return sti_error_set(err, -ENOMEM, "no memory for %" PRIu32 " tensors", room.n_tensors);
     rc = take_all(layout, root, err);
-    return rc < 0 ? rc : check_cover(layout, err);
+    if (rc == 0)
+        rc = check_cover(layout, err);
+    if (rc == 0 && sti_layout_sort_names(layout) < 0)
+        rc = sti_error_set(err, -ENOMEM, "no memory for %" PRIu32 " names", room.n_tensors);
+    return rc;
 }
 
 int

@@ -21,7 +21,7 @@
 
 #define PREFIX "{\"crc32c\":\""
 #define PREFIX_BYTES (sizeof(PREFIX) - 1)
-#define CRC_DIGITS 8u
+#define CRC_DIGITS STI_MANIFEST_CRC_BYTES
 #define COVERED_AT (PREFIX_BYTES + CRC_DIGITS)
 
 /* ---- encoding ---------------------------------------------------------------------- */

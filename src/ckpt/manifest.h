@@ -16,6 +16,7 @@
 
 #define STI_MANIFEST_VERSION 1
 #define STI_MANIFEST_MAX_BYTES (UINT64_C(1) << 30)
+#define STI_MANIFEST_CRC_BYTES 8u /* of text, for each chunk */
 #define STI_CHUNK_MIN_BYTES 4096u
 #define STI_CHUNK_MAX_BYTES (64u << 20)
 #define STI_ROOTS_MAX 64u

@@ -259,9 +259,8 @@ report(struct run *run)
 
     if (!reading->progress || run->result < 0)
         return;
-    int rc = reading->progress(reading->context, run->done_bytes, reading->total_bytes);
-    if (rc != 0)
-        run->result = sti_error_set(run->err, rc < 0 ? rc : -ECANCELED, "stopped by its caller");
+    if (reading->progress(reading->context, run->done_bytes, reading->total_bytes) != 0)
+        run->result = sti_error_set(run->err, -ECANCELED, "stopped by its caller");
 }
 
 static int

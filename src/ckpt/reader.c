@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opening checkpoints and plain files for reading, and turning what is wanted of tensors
- * into stretches of part files. The reading itself is in read_run.c. One thread at a
- * time.
+ * Opening checkpoints and plain files for reading, and what is to be read of them. Where
+ * that lies is in read_map.c, the reading itself in read_run.c. One thread at a time.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -75,6 +74,8 @@ open_parts(struct sti_reader *reader, stk_error *err)
         reader->parts[idx].fd = -1;
     for (uint32_t idx = 0; rc == 0 && idx < n; idx++)
         rc = open_part(reader, idx, err);
+    if (rc == 0 && sti_reader_map(reader) < 0)
+        rc = sti_error_set(err, -ENOMEM, "no memory for a reader");
     return rc;
 }
 
@@ -117,6 +118,7 @@ sti_reader_close(struct sti_reader *reader)
             sti_aio_op_execute(&op);
     }
     sti_mem_free(reader->parts);
+    sti_mem_free(reader->stretches);
     sti_mem_free(reader->file_path);
     sti_manifest_fini(&reader->manifest);
     sti_mem_free(reader);
@@ -225,10 +227,12 @@ sti_reader_open_file(struct sti_reader **ret_reader, const char *path,
     struct sti_aio_op op = {.kind = STI_AIO_STATX,
                             .dir_fd = AT_FDCWD,
                             .path = path,
-                            .statx_mask = STATX_SIZE,
+                            .statx_mask = STATX_SIZE | STATX_TYPE,
                             .statx = &found};
     int rc = sti_aio_run(opts->scan.aio, &op);
 
+    if (rc == 0 && !S_ISREG(found.stx_mode)) /* opening a FIFO would wait for its writer */
+        rc = S_ISDIR(found.stx_mode) ? -EISDIR : -EINVAL;
     if (rc < 0) {
         sti_mem_free(reader);
         return sti_error_set_path(err, rc, path, "it cannot be opened: %s", sti_error_text(rc));
@@ -252,54 +256,10 @@ sti_reader_open_file(struct sti_reader **ret_reader, const char *path,
     return 0;
 }
 
-/* ---- what is wanted ---------------------------------------------------------------- */
-
-static int
-add_segment(struct sti_segments *segments, const struct sti_segment *segment)
-{
-    if (segments->n == segments->capacity) {
-        uint32_t capacity = segments->capacity ? 2 * segments->capacity : 64;
-        void *grown = sti_mem_resize(segments->list, capacity, sizeof(segments->list[0]));
-
-        if (!grown)
-            return -ENOMEM;
-        segments->list = grown;
-        segments->capacity = capacity;
-    }
-    segments->list[segments->n++] = *segment;
-    return 0;
-}
-
-int
-sti_segments_add(struct sti_segments *segments, const struct sti_manifest *manifest,
-                 struct sti_segment range, uint64_t n_bytes)
-{
-    uint64_t from = range.stream_offset;
-    uint64_t to = from + n_bytes;
-    char *dst = range.dst;
-    int rc = 0;
-
-    for (uint32_t part = 0; part < manifest->n_parts; part++) {
-        uint64_t file_at = 0;
-
-        for (uint32_t at = 0; rc == 0 && at < manifest->parts[part].n_extents; at++) {
-            const struct sti_part_extent *extent = &manifest->parts[part].extents[at];
-            uint64_t begin = extent->offset > from ? extent->offset : from;
-            uint64_t end = extent->offset + extent->n_bytes;
-
-            end = end < to ? end : to;
-            range.part = part;
-            range.offset = file_at + (begin - extent->offset);
-            range.n_bytes = end - begin;
-            range.stream_offset = begin;
-            range.dst = dst ? dst + (begin - from) : NULL;
-            if (begin < end)
-                rc = add_segment(segments, &range);
-            file_at += extent->n_bytes;
-        }
-    }
-    return rc;
-}
+/* ---- reading
+ *
+ *
+ * ------------------------------------------------------------------------------------------ */
 
 int
 sti_reader_read(struct sti_reader *reader, const struct sti_want *wants, uint32_t n, stk_error *err)
@@ -315,7 +275,7 @@ sti_reader_read(struct sti_reader *reader, const struct sti_want *wants, uint32_
         if (slice->n_runs == 0)
             continue;
         first = sti_slice_run(slice, 0);
-        rc = sti_segments_add(&segments, &reader->manifest,
+        rc = sti_segments_add(&segments, reader,
                               (struct sti_segment){.stream_offset = slice->tensor->offset + first,
                                                    .want = &wants[at]},
                               sti_slice_run(slice, slice->n_runs - 1) + slice->run_bytes - first);
@@ -334,7 +294,7 @@ sti_reader_read_stream(struct sti_reader *reader, uint64_t offset, uint64_t n_by
 {
     struct sti_segments segments = {0};
     struct sti_reading reading = {0};
-    int rc = sti_segments_add(&segments, &reader->manifest,
+    int rc = sti_segments_add(&segments, reader,
                               (struct sti_segment){.stream_offset = offset, .dst = dst}, n_bytes);
 
     if (rc < 0)
@@ -354,7 +314,7 @@ sti_reader_verify(struct sti_reader *reader, sti_reader_progress_fn progress, vo
     uint64_t n_bytes = reader->manifest.layout.stream_bytes;
 
     reading.total_bytes = n_bytes;
-    int rc = sti_segments_add(&segments, &reader->manifest, (struct sti_segment){0}, n_bytes);
+    int rc = sti_segments_add(&segments, reader, (struct sti_segment){0}, n_bytes);
     if (rc < 0)
         (void)sti_error_set(err, rc, "no memory to verify");
     else

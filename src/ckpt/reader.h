@@ -25,8 +25,8 @@ struct sti_reader_opts {
     bool is_buffered;
 };
 
-/* Called on the reading thread as work goes on; any result but 0 ends it with that
- * result. */
+/* Called on the reading thread as work goes on; any result but 0 ends it with
+ * -ECANCELED. */
 typedef int (*sti_reader_progress_fn)(void *context, uint64_t done_bytes, uint64_t total_bytes);
 
 /* Where a box of a tensor goes. */

@@ -12,10 +12,20 @@ struct sti_reader_part {
     struct sti_dio dio;
 };
 
+/* An extent, and where it lies. */
+struct sti_stretch {
+    uint64_t offset; /* in the stream */
+    uint64_t n_bytes;
+    uint64_t part_offset;
+    uint32_t part;
+};
+
 struct sti_reader {
     struct sti_reader_opts opts;
     struct sti_manifest manifest;
     struct sti_reader_part *parts;
+    struct sti_stretch *stretches; /* all extents in the order of the stream, which they cover */
+    uint32_t n_stretches;
     char *file_path; /* of a plain file, else NULL */
     uint32_t slot_bytes;
 };
@@ -44,9 +54,13 @@ struct sti_reading {
     uint64_t total_bytes;
 };
 
-/* Adds the stretches of a stream range. Errors: -ENOMEM. */
+/* Fills the reader's stretches from its manifest. Errors: -ENOMEM. */
 int
-sti_segments_add(struct sti_segments *segments, const struct sti_manifest *manifest,
+sti_reader_map(struct sti_reader *reader);
+
+/* Adds where a range of the stream lies. Errors: -ENOMEM. */
+int
+sti_segments_add(struct sti_segments *segments, const struct sti_reader *reader,
                  struct sti_segment range, uint64_t n_bytes);
 
 /* Reads what the segments want. */

@@ -45,7 +45,7 @@ take_sources(struct sti_save *save, const struct sti_saver_request *request, stk
         if (!is_own(save, tensor) || tensor->n_bytes == 0)
             continue;
         if (!given->data)
-            return sti_error_set(err, -EINVAL, "tensor '%s': it has bytes but no data",
+            return sti_error_set(err, -EINVAL, "tensor '%.150s': it has bytes but no data",
                                  tensor->name);
         save->sources[idx] = given->data;
         copy_bytes += given->is_stable ? 0 : copy_room(tensor->n_bytes);
@@ -68,6 +68,24 @@ take_sources(struct sti_save *save, const struct sti_saver_request *request, stk
     return 0;
 }
 
+/* The first tensor that ends behind an offset of the stream; they lie in its order. */
+static uint32_t
+first_behind(const struct sti_layout *layout, uint64_t offset)
+{
+    uint32_t low = 0;
+    uint32_t high = layout->n_tensors;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (layout->tensors[middle].offset + layout->tensors[middle].n_bytes > offset)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
 /* Counts the stable bytes that an extent will capture. Nobody else knows the save yet. */
 static void
 count_extent(struct sti_save *save, const struct sti_saver_request *request,
@@ -75,11 +93,14 @@ count_extent(struct sti_save *save, const struct sti_saver_request *request,
 {
     uint64_t end = extent->offset + extent->n_bytes;
 
-    for (uint32_t idx = 0; idx < save->layout.n_tensors; idx++) {
+    for (uint32_t idx = first_behind(&save->layout, extent->offset); idx < save->layout.n_tensors;
+         idx++) {
         const struct sti_layout_tensor *tensor = &save->layout.tensors[idx];
         uint64_t from = tensor->offset > extent->offset ? tensor->offset : extent->offset;
         uint64_t to = tensor->offset + tensor->n_bytes;
 
+        if (tensor->offset >= end)
+            break;
         to = to < end ? to : end;
         if (to <= from || !request->tensors[tensor->given_idx].is_stable)
             continue;
@@ -217,6 +238,22 @@ make_stripes(struct sti_save *save, const struct division *division)
     return rc;
 }
 
+/* Readers refuse a manifest beyond this; so nothing is begun that would need one. */
+static int
+check_manifest_bytes(const struct sti_save *save, stk_error *err)
+{
+    uint32_t chunk_bytes = save->saver->opts.chunk_bytes;
+    uint64_t n_bytes = save->layout.stream_bytes / chunk_bytes * STI_MANIFEST_CRC_BYTES +
+                       save->layout.header_bytes;
+
+    if (n_bytes < STI_MANIFEST_MAX_BYTES)
+        return 0;
+    return sti_error_set(err, -EINVAL,
+                         "checksums of %" PRIu64 " bytes for each %" PRIu32
+                         " make a manifest of more than 1 GiB; take a larger chunk_bytes",
+                         save->layout.stream_bytes, chunk_bytes);
+}
+
 static int
 divide_and_make_stripes(struct sti_save *save, stk_error *err)
 {
@@ -264,6 +301,8 @@ sti_save_new(struct sti_save **ret_save, struct sti_saver *saver,
     make_names(save);
     int rc = sti_layout_build(&save->layout, request->inputs, request->n_tensors, request->pairs,
                               request->n_pairs, err);
+    if (rc == 0)
+        rc = check_manifest_bytes(save, err);
     if (rc == 0)
         rc = divide_and_make_stripes(save, err);
     if (rc == 0)

@@ -24,6 +24,8 @@
 #define DIR_MODE 0777
 #define FILE_MODE 0666
 #define MAX_WRITE_BYTES (UINT64_C(1) << 30)
+/* Damaged ones stay until a person looks: nobody else removes the only trace of a loss. */
+#define ALREADY "; that step was saved before: remove its directory if it is not whole"
 #ifndef RENAME_NOREPLACE
 #define RENAME_NOREPLACE (1 << 0)
 #endif
@@ -68,8 +70,8 @@ sti_save_fail(struct sti_save *save, const struct sti_stripe *stripe, const char
                                  save->step, what, stripe->part.root, root, sti_error_text(rc));
     else
         (void)sti_error_set_path(&save->error, rc, save->step_name,
-                                 "the save of step %" PRIu64 " failed: %s: %s", save->step, what,
-                                 sti_error_text(rc));
+                                 "the save of step %" PRIu64 " failed: %s: %s%s", save->step, what,
+                                 sti_error_text(rc), rc == -EEXIST ? ALREADY : "");
 }
 
 /* ---- starting operations ----------------------------------------------------------- */
@@ -369,7 +371,9 @@ check_commit_dir(struct sti_save *save, struct sti_chore *chore)
     if (chore->op.result < 0)
         return chore->op.result;
     save->has_commit_dir = true;
-    return save->manifest.is_failed ? -ENOMEM : 0;
+    if (save->manifest.is_failed)
+        return -ENOMEM;
+    return save->manifest.n_bytes < STI_MANIFEST_MAX_BYTES ? 0 : -EFBIG;
 }
 
 static void

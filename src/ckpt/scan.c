@@ -89,12 +89,14 @@ read_bytes(const struct sti_scan *scan, const char *name, char **ret_bytes, uint
     struct sti_aio_op op = {.kind = STI_AIO_STATX,
                             .dir_fd = scan->dir_fd,
                             .path = name,
-                            .statx_mask = STATX_SIZE,
+                            .statx_mask = STATX_SIZE | STATX_TYPE,
                             .statx = &found};
     int rc = sti_aio_run(scan->aio, &op);
 
     if (rc < 0)
         return rc;
+    if (!S_ISREG(found.stx_mode)) /* opening a FIFO would wait for its writer */
+        return S_ISDIR(found.stx_mode) ? -EISDIR : -EINVAL;
     if (found.stx_size > STI_MANIFEST_MAX_BYTES - 1)
         return -EFBIG;
     char *bytes = sti_mem_new(found.stx_size + 1, 1);

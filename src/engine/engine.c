@@ -157,19 +157,6 @@ resolve_open_files(uint32_t wanted, uint32_t *ret_files, stk_error *err)
 }
 
 static int
-check_memory(const struct sti_hierarchy *hierarchy, stk_error *err)
-{
-    uint64_t limit_bytes = sti_memory_limit_bytes();
-
-    if (hierarchy->ram_bytes <= limit_bytes)
-        return 0;
-    return sti_error_set(err, STK_E_INFEASIBLE,
-                         "tiers: ram of %" PRIu64 " bytes is more than the %" PRIu64
-                         " that the machine or the control group allows",
-                         hierarchy->ram_bytes, limit_bytes);
-}
-
-static int
 emulate(struct sti_shape **ret_shape, const char *text, stk_error *err)
 {
     return text && text[0] != '\0' ? sti_shape_new(ret_shape, text, err) : 0;
@@ -231,7 +218,7 @@ sti_engine_open(struct sti_engine **ret_engine, const stk_engine_opts *opts, stk
     if (rc == 0)
         rc = sti_hierarchy_parse(&engine->hierarchy, opts->tiers, err);
     if (rc == 0)
-        rc = check_memory(&engine->hierarchy, err);
+        rc = sti_memory_check(engine->hierarchy.ram_bytes, "tiers: ram", err);
     if (rc == 0)
         rc = resolve_open_files(opts->max_open_files, &engine->max_open_files, err);
     if (rc < 0)

@@ -9,10 +9,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/error.h"
 
 /* Reads a small file as text. Returns 0 or -errno. */
 static int
@@ -93,4 +96,17 @@ sti_memory_limit_bytes(void)
             limit_bytes = here_bytes;
     }
     return limit_bytes;
+}
+
+int
+sti_memory_check(uint64_t n_bytes, const char *what, stk_error *err)
+{
+    uint64_t limit_bytes = sti_memory_limit_bytes();
+
+    if (n_bytes <= limit_bytes)
+        return 0;
+    return sti_error_set(err, STK_E_INFEASIBLE,
+                         "%s of %" PRIu64 " bytes is more than the %" PRIu64
+                         " that the machine or the control group allows",
+                         what, n_bytes, limit_bytes);
 }

@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "engine/memory_limit.h"
 #include "loader/resolve.h"
 #include "loader/state.h"
 #include "tier/origin.h"
@@ -110,10 +111,12 @@ sti_loader_open(struct sti_loader **ret_loader, struct sti_engine *engine,
         return sti_error_set(err, -ENOMEM, "no memory for the loader");
     loader->engine = engine;
     loader->dataset = dataset;
+    struct sti_fetcher_opts *fetcher_opts = &loader->resolved.fetcher;
     int rc = sti_loader_resolve(&loader->resolved, &asked, err);
+    if (rc == 0)
+        rc = sti_memory_check(fetcher_opts->staging_bytes, "staging", err);
     if (rc < 0)
         goto err_free;
-    struct sti_fetcher_opts *fetcher_opts = &loader->resolved.fetcher;
     rc = sti_engine_take_ram(engine, fetcher_opts->ram_bytes, loader->resolved.ram_least_bytes,
                              &ram_bytes, err);
     if (rc < 0)

@@ -158,7 +158,7 @@ on_trouble(void *context, const char *path, int code, bool is_full)
     (void)sti_error_set_path(&warning, code, path,
                              is_full ? "the SSD tier takes nothing more: %s; what it has is used"
                                      : "the SSD tier is given up: %s; the origin serves",
-                             sti_error_text(code));
+                             code == -EBUSY ? "another job is filling it" : sti_error_text(code));
     sti_staging_warn(&fetcher->staging, &warning);
 }
 

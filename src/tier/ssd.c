@@ -419,11 +419,26 @@ open_part(struct sti_ssd *ssd, uint32_t dir)
     if (rc < 0)
         sti_ssd_drop(ssd, dir, rc);
     else if (!state->dir.is_readable)
-        state->is_dropped = true; /* another job is just making it: nothing to read yet */
+        sti_ssd_drop(ssd, dir, state->dir.read_only_code); /* nothing to read yet */
     else if (state->dir.is_writable && state->dir.room_bytes < want_bytes)
         ssd->shares[dir].share_bytes =
             (uint64_t)((double)part->share_bytes * (double)state->dir.room_bytes /
                        (double)want_bytes);
+}
+
+/* What is only read and has not all that it might: the run goes on, but not as asked for. */
+static void
+tell_read_only(struct sti_ssd *ssd)
+{
+    uint64_t missing_bytes = sti_dataset_bytes(ssd->opts.dataset);
+    uint64_t max_bytes = sti_dataset_max_bytes(ssd->opts.dataset);
+
+    for (uint32_t at = 0; at < ssd->opts.n_parts; at++)
+        missing_bytes -= ssd->used_bytes[at];
+    for (uint32_t at = 0; at < ssd->opts.n_parts; at++)
+        if (ssd->parts[at].dir.is_readable && !ssd->parts[at].dir.is_writable &&
+            missing_bytes > 0 && ssd->used_bytes[at] + max_bytes <= ssd->shares[at].share_bytes)
+            stop_writing(ssd, at, ssd->parts[at].dir.read_only_code);
 }
 
 static int
@@ -479,6 +494,7 @@ sti_ssd_open(struct sti_ssd **ret_ssd, const struct sti_ssd_opts *opts)
         goto err_ssd;
     for (uint32_t at = 0; at < opts->n_parts; at++)
         open_part(ssd, at);
+    tell_read_only(ssd);
     rc = allocate_segments(ssd);
     if (rc < 0)
         goto err_ssd;

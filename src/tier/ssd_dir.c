@@ -114,13 +114,14 @@ lock(struct sti_ssd_dir *dir)
     char text[sizeof(lock_text)];
     int rc = sti_lock_take(dir->dir_fd, "lock", &dir->lock_fd);
 
+    dir->read_only_code = rc == -EAGAIN ? -EBUSY : rc;
     if (rc == -EAGAIN || rc == -EACCES || rc == -EROFS || rc == -ENOSPC || rc == -EDQUOT)
         return 0;
     if (rc < 0)
         return rc;
     memcpy(text, lock_text, sizeof(text));
-    rc = write_at(dir->lock_fd, text, sizeof(text), 0);
-    if (rc < 0) /* full to the last byte: read what there is */
+    dir->read_only_code = write_at(dir->lock_fd, text, sizeof(text), 0);
+    if (dir->read_only_code < 0) /* full to the last byte: read what there is */
         close_fd(&dir->lock_fd);
     return 0;
 }
@@ -159,6 +160,21 @@ open_data(struct sti_ssd_dir *dir, bool is_buffered)
     return dir->data_fd < 0 ? dir->data_fd : 0;
 }
 
+/* Whether a file is not there or a regular one: opening a FIFO would wait for its other end. */
+static bool
+may_open(int dir_fd, const char *path)
+{
+    struct statx found = {0};
+    struct sti_aio_op op = {.kind = STI_AIO_STATX,
+                            .dir_fd = dir_fd,
+                            .path = path,
+                            .statx = &found,
+                            .statx_mask = STATX_TYPE};
+
+    sti_aio_op_execute(&op);
+    return op.result < 0 || S_ISREG(found.stx_mode);
+}
+
 /* Opens what is there; -ENOENT and our own codes mean that there is nothing to go on
  * with. */
 static int
@@ -166,6 +182,8 @@ open_files(struct sti_ssd_dir *dir, bool is_buffered)
 {
     char head[STI_SSD_HEAD_BYTES];
 
+    if (!may_open(dir->dir_fd, "catalog") || !may_open(dir->dir_fd, "data"))
+        return STK_E_CORRUPT;
     dir->catalog_fd = open_at(dir->dir_fd, "catalog", dir->lock_fd >= 0 ? O_RDWR : O_RDONLY);
     if (dir->catalog_fd < 0)
         return dir->catalog_fd;
@@ -313,8 +331,10 @@ open_in(struct sti_ssd_dir *dir, int root_fd, const struct sti_ssd_dir_opts *opt
     if (rc < 0)
         return rc;
     dir->is_readable = true;
-    if (dir->is_writable && mark(dir, OPENED_SAMPLE) < 0)
-        dir->is_writable = false; /* full to the last byte: read what there is */
+    if (dir->is_writable)
+        dir->read_only_code = mark(dir, OPENED_SAMPLE);
+    if (dir->read_only_code < 0) /* full to the last byte: read what there is */
+        dir->is_writable = false;
     return 0;
 }
 

@@ -23,6 +23,7 @@ struct sti_ssd_dir {
     uint64_t data_end;    /* where the next segment goes */
     uint64_t catalog_end; /* where the next entry goes */
     uint64_t room_bytes;  /* what the data file may grow to */
+    int read_only_code;   /* why it is not writable; -EBUSY: another job has it */
     bool is_readable;     /* there is a catalogue and a data file of this format */
     bool is_writable;     /* and they are ours to go on with */
 };

@@ -2,7 +2,9 @@
 """The right bytes in both layouts, without a copy, as buffers and as DLPack tensors."""
 
 import ctypes
+import io
 import struct
+import tarfile
 import unittest
 
 from support import (IMAGE, IMAGES, METHODS, RECORD_BYTES, RECORDS, DataTest, address, item,
@@ -93,6 +95,65 @@ class Fixed(DataTest):
             self.assertEqual(data.info()["shape"], ())
             batch = next(stoker.Loader(engine, data, 7))
             self.assertEqual(batch.data.tolist(), [float(s) for s in batch.samples])
+
+
+class Shards(DataTest):
+    def test_fields(self):
+        self.make_shard()
+        with stoker.Engine("ram:16M", cache_dir=self.folder) as engine:
+            for path in ("s.tar", "{s}.tar", "s*.tar"):
+                data = stoker.Dataset(engine, self.folder / path)
+                self.assertEqual((data.info()["format"], data.fields), ("tar", ("bin", "json")))
+                for batch in stoker.Loader(engine, data, 4):
+                    self.assertEqual(list(batch.fields), ["bin", "json"])
+                    for at, sample in enumerate(batch.samples):
+                        self.assertEqual(batch.items[at], item(sample))
+                        self.assertEqual(batch.fields["bin"][at], item(sample))
+                        text = batch.fields["json"][at]
+                        self.assertEqual(text and bytes(text),
+                                         None if sample % 3 == 0 else b"%d" % sample)
+                        self.assertEqual(batch.labels[at], sample % 10)
+                    text = None
+                    fields = batch.fields
+                    batch.release()
+                    with self.assertRaises(ValueError):
+                        fields["bin"][0]
+            only = stoker.Dataset(engine, self.folder / "s.tar", "tar", fields="bin")
+            self.assertEqual(only.fields, ("bin",))
+            self.assertEqual(list(next(stoker.Loader(engine, only, 4)).fields), ["bin"])
+            with self.assertRaisesRegex(stoker.Error, "png"):
+                stoker.Dataset(engine, self.folder / "s.tar", fields="png")
+
+    def make_shard(self):
+        with tarfile.open(self.folder / "s.tar", "w") as shard:
+            for sample in range(20):
+                files = {"bin": item(sample), "cls": b"%d" % (sample % 10)}
+                if sample % 3:
+                    files["json"] = b"%d" % sample
+                for name, data in files.items():
+                    member = tarfile.TarInfo(f"{sample:04}.{name}")
+                    member.size = len(data)
+                    shard.addfile(member, io.BytesIO(data))
+
+
+class Ssd(DataTest):
+    def test_warm_and_warned(self):
+        cache = self.folder / "cache"
+        cache.mkdir()
+        for job in range(2):
+            with stoker.Engine(f"ssd:{cache}:16M") as engine, \
+                    self.open_records(engine) as data, stoker.Loader(engine, data, 8) as loader:
+                for batch in loader:
+                    batch.release()
+                stats = loader.stats()
+                self.assertIsNone(loader.warning())
+            self.assertEqual(stats["origin_bytes"], 0 if job else RECORDS * RECORD_BYTES)
+            self.assertEqual(stats["ssd_bytes"], RECORDS * RECORD_BYTES)
+        with stoker.Engine(f"ssd:{self.folder / 'missing'}:16M") as engine:
+            loader = stoker.Loader(engine, self.open_records(engine), 8)
+            self.assertEqual(sum(len(batch) for batch in loader), RECORDS)
+            self.assertIsInstance(loader.warning(), stoker.Error)
+            self.assertIn("missing", loader.warning().path)
 
 
 class Raw(DataTest):
