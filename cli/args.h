@@ -27,7 +27,7 @@ enum cli_kind {
     CLI_TEXTS   /* struct cli_texts *: as it is, and may be given several times */
 };
 
-#define CLI_MAX_TEXTS 16
+#define CLI_MAX_TEXTS 32
 
 /* What an option that may be given several times was given, in order, borrowed from
  * argv. */

@@ -4,9 +4,11 @@
  * holds nothing, so SIGINT may end it at any point.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <stoker/simulate.h>
 
@@ -24,7 +26,7 @@ const char cmd_simulate_help[] =
     "\n"
     "Scenario\n"
     "  --builtin NAME        start from a built-in scenario; --list names them\n"
-    "  --set KEY=VALUE       change a key; may be given several times\n"
+    "  --set KEY=VALUE       change a key; may be given 32 times\n"
     "  --sweep KEY=A,B,C     simulate once for each value\n"
     "\n"
     "Policies\n"
@@ -292,15 +294,44 @@ simulate_all(const struct request *request, stk_scenario *scenario, struct sim_r
 }
 
 static int
-report_all(const struct request *request, const struct sim_report *report)
+report_all(const struct request *request, const struct sim_report *report, FILE *plot)
 {
     if (request->json)
         sim_report_json(report);
     else
         sim_report_print(report);
-    if (request->svg && sim_report_svg(report, request->svg))
+    if (plot && sim_report_svg(report, plot))
         return cli_error("simulate", "cannot write %s: %s", request->svg, strerrordesc_np(errno));
     return cli_finish("simulate");
+}
+
+/* Opens the plot before the run, which may take long, and leaves what is there until it
+ * has been run. Returns NULL with errno set. */
+static FILE *
+open_plot(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    FILE *plot = fd >= 0 ? fdopen(fd, "w") : NULL;
+
+    if (fd >= 0 && !plot)
+        (void)close(fd); /* nothing was written */
+    return plot;
+}
+
+static int
+simulate_and_report(const struct request *request, stk_scenario *scenario,
+                    struct sim_report *report)
+{
+    FILE *plot = request->svg ? open_plot(request->svg) : NULL;
+
+    if (request->svg && !plot)
+        return cli_error("simulate", "cannot write %s: %s", request->svg, strerrordesc_np(errno));
+    int rc = simulate_all(request, scenario, report);
+    if (!rc)
+        return report_all(request, report, plot);
+    if (plot)
+        (void)fclose(plot); /* nothing was written */
+    return rc;
 }
 
 static int
@@ -320,10 +351,8 @@ simulate(const struct request *request)
     }
     report.runs = calloc(report.n_runs, sizeof(*report.runs));
     (void)snprintf(report.scenario, sizeof(report.scenario), "%s", stk_scenario_name(scenario));
-    rc = report.runs ? simulate_all(request, scenario, &report)
+    rc = report.runs ? simulate_and_report(request, scenario, &report)
                      : cli_error("simulate", "no memory for %zu runs", report.n_runs);
-    if (!rc)
-        rc = report_all(request, &report);
     free(report.runs);
     stk_scenario_free(scenario);
     return rc;

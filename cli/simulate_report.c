@@ -25,6 +25,15 @@ gigabytes(uint64_t n_bytes)
     return (double)n_bytes / 1e9;
 }
 
+/* What the origin gives besides what is read at once: tiers that are filled ahead of use. */
+static uint64_t
+fill_bytes(const stk_sim_result *result)
+{
+    uint64_t read_bytes = result->source_bytes[STK_SIM_FROM_ORIGIN];
+
+    return result->origin_bytes > read_bytes ? result->origin_bytes - read_bytes : 0;
+}
+
 static void
 print_entry(const char *name, const struct sim_entry *entry)
 {
@@ -37,8 +46,8 @@ print_entry(const char *name, const struct sim_entry *entry)
     }
     for (int source = 0; source < STK_SIM_SOURCES; source++)
         n_reads += r->source_samples[source];
-    (void)printf("%-21s %11.2f %11.2f %12.3f %12.3f", name, r->seconds, r->stall_seconds,
-                 gigabytes(r->origin_bytes), gigabytes(r->bound_bytes));
+    (void)printf("%-21s %11.2f %11.2f %12.3f %12.3f %12.3f", name, r->seconds, r->stall_seconds,
+                 gigabytes(r->origin_bytes), gigabytes(fill_bytes(r)), gigabytes(r->bound_bytes));
     for (int source = 0; source < STK_SIM_SOURCES; source++)
         (void)printf(" %6.1f%%",
                      n_reads ? 100 * (double)r->source_samples[source] / (double)n_reads : 0.0);
@@ -58,8 +67,11 @@ static void
 print_policies(const struct sim_run *run)
 {
     (void)printf("bound: %.2f s\n\n", bound_seconds(run));
-    (void)printf("%-21s %11s %11s %12s %12s %7s %7s %7s %7s %7s\n", "policy", "seconds", "stall s",
-                 "origin GB", "least GB", "origin", "ram", "ssd", "peer", "steady");
+    (void)printf("%-21s %11s %11s %12s %12s %12s %s\n", "", "", "", "", "", "",
+                 "  share of samples read, served by");
+    (void)printf("%-21s %11s %11s %12s %12s %12s %7s %7s %7s %7s %7s\n", "policy", "seconds",
+                 "stall s", "origin GB", "(fills GB)", "least GB", "origin", "ram", "ssd", "peer",
+                 "steady");
     for (uint32_t policy = 0; policy < STK_SIM_POLICIES; policy++)
         if (run->entries[policy].is_wanted)
             print_entry(stk_sim_policy_name(policy), &run->entries[policy]);
@@ -129,10 +141,11 @@ json_entry(const char *name, const struct sim_entry *entry)
         return;
     }
     (void)printf("\"seconds\": %.9g, \"setup_seconds\": %.9g, \"stall_seconds\": %.9g, "
-                 "\"origin_bytes\": %" PRIu64 ", \"bound_bytes\": %" PRIu64
+                 "\"origin_bytes\": %" PRIu64 ", \"fill_bytes\": %" PRIu64
+                 ", \"bound_bytes\": %" PRIu64
                  ", \"steady_origin_share\": %.9g, \"steady_local_share\": %.9g, \"sources\": {",
-                 r->seconds, r->setup_seconds, r->stall_seconds, r->origin_bytes, r->bound_bytes,
-                 r->steady_origin_share, r->steady_local_share);
+                 r->seconds, r->setup_seconds, r->stall_seconds, r->origin_bytes, fill_bytes(r),
+                 r->bound_bytes, r->steady_origin_share, r->steady_local_share);
     for (int source = 0; source < STK_SIM_SOURCES; source++)
         (void)printf("%s\"%s\": {\"samples\": %" PRIu64 ", \"bytes\": %" PRIu64 "}",
                      source ? ", " : "", source_names[source], r->source_samples[source],
@@ -230,7 +243,7 @@ drawn(const struct sim_run *run, uint32_t policy, bool has_times)
 }
 
 static int
-draw_bars(const struct sim_report *report, const char *path, bool has_times)
+draw_bars(const struct sim_report *report, FILE *plot_file, bool has_times)
 {
     const struct sim_run *run = &report->runs[0];
     const char *names[STK_SIM_POLICIES];
@@ -250,11 +263,11 @@ draw_bars(const struct sim_report *report, const char *path, bool has_times)
         names[plot.n_points] = stk_sim_policy_name(policy);
         values[plot.n_points++] = drawn(run, policy, has_times);
     }
-    return cli_svg_bars(path, &plot, has_times ? bound_seconds(run) : -1);
+    return cli_svg_bars(plot_file, &plot, has_times ? bound_seconds(run) : -1);
 }
 
 static int
-draw_lines(const struct sim_report *report, const char *path, bool has_times)
+draw_lines(const struct sim_report *report, FILE *plot_file, bool has_times)
 {
     static double values[STK_SIM_POLICIES][SIM_RUNS_MAX];
     const char *names[SIM_RUNS_MAX];
@@ -282,12 +295,12 @@ draw_lines(const struct sim_report *report, const char *path, bool has_times)
         series[plot.n_series++] =
             (struct cli_svg_series){stk_sim_policy_name(policy), values[policy]};
     }
-    return cli_svg_lines(path, &plot);
+    return cli_svg_lines(plot_file, &plot);
 }
 
 /* Checkpoints: the share of training that a save stalls, by what was swept. */
 static int
-draw_checkpoints(const struct sim_report *report, const char *path)
+draw_checkpoints(const struct sim_report *report, FILE *plot_file)
 {
     double values[SIM_RUNS_MAX];
     const char *names[SIM_RUNS_MAX];
@@ -306,20 +319,20 @@ draw_checkpoints(const struct sim_report *report, const char *path)
         values[i] = 100 * report->runs[i].checkpoint.overhead;
         names[i] = report->runs[i].value ? report->runs[i].value : report->scenario;
     }
-    return report->sweep_key ? cli_svg_lines(path, &plot) : cli_svg_bars(path, &plot, -1);
+    return report->sweep_key ? cli_svg_lines(plot_file, &plot) : cli_svg_bars(plot_file, &plot, -1);
 }
 
 int
-sim_report_svg(const struct sim_report *report, const char *path)
+sim_report_svg(const struct sim_report *report, FILE *plot_file)
 {
     size_t at = 0;
 
     while (at < report->n_runs && !report->runs[at].has_loader)
         at++;
     if (at == report->n_runs)
-        return draw_checkpoints(report, path);
+        return draw_checkpoints(report, plot_file);
     bool has_times = bound_seconds(&report->runs[at]) > 0;
 
-    return report->sweep_key ? draw_lines(report, path, has_times)
-                             : draw_bars(report, path, has_times);
+    return report->sweep_key ? draw_lines(report, plot_file, has_times)
+                             : draw_bars(report, plot_file, has_times);
 }

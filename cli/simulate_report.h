@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include <stoker/simulate.h>
 
@@ -40,8 +41,9 @@ sim_report_print(const struct sim_report *report);
 void
 sim_report_json(const struct sim_report *report);
 
-/* Returns 0, or -1 with errno set. */
+/* Writes the plot in place of what the file has, and closes it. Returns 0, or -1 with
+ * errno set. */
 int
-sim_report_svg(const struct sim_report *report, const char *path);
+sim_report_svg(const struct sim_report *report, FILE *plot_file);
 
 #endif

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define WIDTH 800.0
 #define LEFT 90.0
@@ -74,6 +75,12 @@ end(FILE *to)
 
     (void)fputs("</svg>\n", to);
     error = ferror(to) ? EIO : 0;
+    if (fflush(to) && !error)
+        error = errno;
+    /* What was there may have been longer; what has no position is no file. */
+    long length = ftell(to);
+    if (!error && length >= 0 && ftruncate(fileno(to), length) && errno != EINVAL)
+        error = errno;
     if (fclose(to) && !error)
         error = errno;
     errno = error;
@@ -102,16 +109,13 @@ tick_step(double most)
 }
 
 int
-cli_svg_bars(const char *path, const struct cli_svg_plot *plot, double bound)
+cli_svg_bars(FILE *to, const struct cli_svg_plot *plot, double bound)
 {
-    FILE *to = fopen(path, "we");
     const double left = LEFT + 80;
     double most = largest(plot, bound);
     double scale = (WIDTH - left - 90) / most;
     double bottom = TOP + BAR_STEP * (double)plot->n_points;
 
-    if (!to)
-        return -1;
     begin(to, bottom + 48, plot->title);
     for (unsigned tick = 0; tick * tick_step(most) <= most; tick++) {
         double value = tick * tick_step(most);
@@ -221,9 +225,8 @@ put_scale(FILE *to, double most, double scale)
 }
 
 int
-cli_svg_lines(const char *path, const struct cli_svg_plot *plot)
+cli_svg_lines(FILE *to, const struct cli_svg_plot *plot)
 {
-    FILE *to = fopen(path, "we");
     double most =
         tick_step(largest(plot, 0)) * ceil(largest(plot, 0) / tick_step(largest(plot, 0)));
     double scale = LINES_HEIGHT / most;
@@ -231,8 +234,6 @@ cli_svg_lines(const char *path, const struct cli_svg_plot *plot)
     double width = WIDTH - LEFT - LEGEND_WIDTH;
     double places[CLI_SVG_POINTS_MAX];
 
-    if (!to)
-        return -1;
     place_points(plot, places);
     begin(to, bottom + 52, plot->title);
     put_scale(to, most, scale);

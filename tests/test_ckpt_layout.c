@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
+#include "base/utf8.h"
 #include "ckpt/layout.h"
 #include "ckpt/names.h"
-#include "ckpt/text.h"
 
 #define N_MAX 200
 
@@ -115,9 +115,9 @@ test_utf8(void **unused)
     (void)unused;
 
     for (size_t at = 0; at < sizeof(good) / sizeof(good[0]); at++)
-        assert_true(sti_text_is_utf8(good[at]));
+        assert_true(sti_utf8_is_valid(good[at]));
     for (size_t at = 0; at < sizeof(bad) / sizeof(bad[0]); at++)
-        assert_false(sti_text_is_utf8(bad[at]));
+        assert_false(sti_utf8_is_valid(bad[at]));
 }
 
 static void

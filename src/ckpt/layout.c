@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "ckpt/text.h"
 
 #define LENGTH_BYTES 8u
@@ -81,7 +82,7 @@ check_input(const struct sti_layout_input *input, uint32_t idx, stk_error *err)
     if (!input->name || !input->dtype || (input->dims > 0 && !input->shape))
         return sti_error_set(err, -EINVAL, "tensor %" PRIu32 ": name, dtype and shape are required",
                              idx);
-    if (!sti_text_is_utf8(input->name))
+    if (!sti_utf8_is_valid(input->name))
         return sti_error_set(err, -EINVAL, "tensor %" PRIu32 ": its name is not UTF-8", idx);
     if (strcmp(input->name, "__metadata__") == 0)
         return sti_error_set(err, -EINVAL,
@@ -131,7 +132,7 @@ check_pairs(const struct sti_layout_pair *pairs, uint32_t n_pairs, stk_error *er
         if (!pairs[at].key || !pairs[at].value)
             return sti_error_set(err, -EINVAL, "metadata %" PRIu32 ": key and value are required",
                                  at);
-        if (!sti_text_is_utf8(pairs[at].key) || !sti_text_is_utf8(pairs[at].value))
+        if (!sti_utf8_is_valid(pairs[at].key) || !sti_utf8_is_valid(pairs[at].value))
             return sti_error_set(err, -EINVAL, "metadata %" PRIu32 ": not UTF-8", at);
     }
     return n_pairs > 0 ? check_keys(pairs, n_pairs, err) : 0;

@@ -30,8 +30,4 @@ sti_text_print(struct sti_text *text, const char *format, ...)
 void
 sti_text_append_json(struct sti_text *text, const char *value);
 
-/* Whether a string is UTF-8 without surrogates and overlong forms. */
-bool
-sti_text_is_utf8(const char *value);
-
 #endif

@@ -187,6 +187,15 @@ find_victim(const struct sti_pool *pool, enum sti_keep keep, uint32_t key, uint3
     return round_from(pool, at) > round_from(pool, key);
 }
 
+void
+sti_pool_know(struct sti_pool *pool, uint32_t sample, uint32_t key)
+{
+    if (pool->kept[sample] != STI_KEEP_UNKNOWN)
+        return;
+    unindex(pool, sample);
+    index_sample(pool, sample, STI_KEEP_BY_NEXT, key);
+}
+
 uint32_t
 sti_pool_settle(struct sti_pool *pool, uint32_t sample, enum sti_keep keep, uint32_t key,
                 uint32_t wish)

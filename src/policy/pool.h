@@ -71,6 +71,11 @@ sti_pool_holder(const struct sti_pool *pool, uint32_t sample)
     return pool->holder[sample];
 }
 
+/* The next use of a held sample has become known; nothing where it is not held, or was
+ * known. Farthest first only. */
+void
+sti_pool_know(struct sti_pool *pool, uint32_t sample, uint32_t key);
+
 /*
  * A use of a sample ends. keep: what place.h says; key: for the ordered kinds. wish: the
  * rank that should hold it. A held sample stays where it is. Returns the holder,

@@ -14,7 +14,9 @@
 
 #include "sim/machine_internal.h"
 
+/* A save is written in pieces of this size, larger ones where there would be too many. */
 #define SAVE_PIECE_BYTES 8e6
+#define SAVE_PIECES_MAX 1024
 
 static double
 transfer_s(double n_bytes, double mb_s)
@@ -283,7 +285,7 @@ static bool
 save_piece(struct sti_machine *machine, const struct sti_fetch *fetch)
 {
     struct sti_sim_rank *rank = &machine->ranks[fetch->rank];
-    double n_bytes = fmin(rank->save_bytes, SAVE_PIECE_BYTES);
+    double n_bytes = fmin(rank->save_bytes, rank->piece_bytes);
 
     if (n_bytes <= 0)
         return false;
@@ -306,6 +308,7 @@ sti_machine_save(struct sti_machine *machine, uint32_t rank, double n_bytes)
 
     fetch->stage = STI_STAGE_SAVE;
     machine->ranks[rank].save_bytes = n_bytes;
+    machine->ranks[rank].piece_bytes = fmax(SAVE_PIECE_BYTES, n_bytes / SAVE_PIECES_MAX);
     machine->n_saving++;
     schedule(machine, fetch, machine->now_s);
 }

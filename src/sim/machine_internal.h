@@ -58,7 +58,8 @@ struct sti_sim_rank {
     uint64_t n_fill;
     uint64_t next_fill;
     double decoder_free_s[STI_SIM_DECODERS_MAX]; /* when each decoding thread is */
-    double save_bytes; /* of the checkpoint that is being written: not written yet */
+    double save_bytes;  /* of the checkpoint that is being written: not written yet */
+    double piece_bytes; /* of it, written at a time */
 };
 
 struct sti_machine {

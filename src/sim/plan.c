@@ -21,10 +21,11 @@ sti_sim_plan_order(struct sti_sim_plan *plan, uint64_t epoch)
 {
     if (epoch >= plan->scenario->epochs)
         return;
-    sti_sim_data_epoch(plan->data, epoch, sti_sim_plan_at(plan, epoch)->ids);
-    plan->n_ordered = epoch + 1;
     if (plan->planner == STI_SIM_PLAN_SHARED)
         sti_sim_pools_order(plan, epoch);
+    else
+        sti_sim_data_epoch(plan->data, epoch, sti_sim_plan_at(plan, epoch)->ids);
+    plan->n_ordered = epoch + 1;
     if (!plan->in_next)
         return;
     memset(plan->in_next, 0, (plan->scenario->samples / 64 + 1) * sizeof(uint64_t));

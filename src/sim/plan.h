@@ -14,6 +14,7 @@
 #include "policy/assign.h"
 #include "policy/bound.h"
 #include "policy/choose.h"
+#include "policy/future.h"
 #include "policy/pool.h"
 #include "policy/replica.h"
 #include "sim/data.h"
@@ -78,13 +79,14 @@ struct sti_sim_plan {
 
     struct sti_pool *pools; /* SHARED: one; OWN: one per rank */
     uint32_t n_pools;
-    bool by_next_use;    /* SHARED: ordered by use in the next epoch, not by worth */
-    uint32_t *order_of;  /* SHARED: sample's place in that order */
-    uint32_t *sample_at; /* SHARED: by key, place + (epoch that it is held for % 2) * samples */
-    uint16_t *wish;      /* SHARED: the holder that should have it; NULL: its first reader's */
-    uint64_t *in_next;   /* SHARED: a bit per sample that is read in the next epoch; NULL: all */
-    uint32_t **streams;  /* OWN: what each rank reads, all epochs */
-    uint32_t **next_use; /* OWN, next-use: position at which it reads it next */
+    bool by_next_use;         /* SHARED: ordered by next use, not by worth */
+    struct sti_future future; /* the next uses */
+    uint32_t *order_of;       /* SHARED, by worth: sample's place in that order */
+    uint32_t *sample_at;      /* by key, place + (epoch that it is held for % 2) * samples */
+    uint64_t *in_next;        /* a bit per sample that is read in the next epoch; NULL: all */
+    uint16_t *wish;           /* SHARED: the holder that should have it; NULL: its first reader's */
+    uint32_t **streams;       /* OWN: what each rank reads, all epochs */
+    uint32_t **next_use;      /* OWN, next-use: position at which it reads it next */
 
     struct sti_bound bound;
     uint64_t *read_before; /* a bit per sample: in the run, as far as it is planned */

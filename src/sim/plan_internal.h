@@ -26,12 +26,21 @@ sti_sim_rank_elements(const struct sti_sim_plan *plan, uint64_t rank)
 int
 sti_sim_pools_shared(struct sti_sim_plan *plan, const uint8_t *counts);
 
+/* Epochs whose order is known while one is read, that one included. */
+static inline uint64_t
+sti_sim_known_epochs(const struct sti_scenario *scenario)
+{
+    return scenario->horizon_epochs && scenario->horizon_epochs < scenario->epochs
+               ? scenario->horizon_epochs
+               : scenario->epochs;
+}
+
 /* Sets up a pool of each rank. Errors: -ENOMEM. */
 int
 sti_sim_pools_own(struct sti_sim_plan *plan);
 
 /*
- * The order of an epoch is there, and the one before begins. What is held for that one
+ * Writes the order of an epoch, and the one before begins. What is held for that one
  * goes last: a sample held for the next may not take the place of one that is still to be
  * read in this.
  */

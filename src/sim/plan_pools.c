@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "sim/plan_internal.h"
 
-#define NEARLY 0.8 /* of what is read fits */
+#define FUTURE_BYTES_MAX (UINT64_C(64) << 20)
 
 struct worth {
     double saved;
@@ -109,44 +109,66 @@ pool_opts(const struct sti_sim_plan *plan)
     };
 }
 
-/*
- * Whether the order of going is that of use in the next epoch. What an epoch drops leaves
- * its room only when it has been read for the last time, and a miss must come behind that
- * to fill it. Where nearly everything fits misses are few: then they have to come at the
- * epoch's end. Elsewhere the order of worth is as good for the origin's bytes, saves more
- * of its time, and spreads misses over the epoch.
- */
+/* Whether the order of going is that of the next use. Otherwise the order of worth is as
+ * good for the origin's bytes, saves more of its time, and spreads misses over the
+ * epoch. */
 static bool
 wants_next_use(const struct sti_sim_plan *plan)
 {
     double read_bytes = (double)plan->data->total_bytes * (double)plan->n_elements /
                         (double)plan->scenario->samples;
 
-    return plan->n_elements < plan->scenario->samples && plan->scenario->horizon_epochs != 1 &&
-           (double)plan->bound.capacity_bytes > NEARLY * read_bytes;
+    return plan->n_elements < plan->scenario->samples && sti_sim_known_epochs(plan->scenario) > 1 &&
+           sti_future_decides(plan->data->total_bytes, (uint64_t)read_bytes,
+                              plan->bound.capacity_bytes);
 }
 
 static int
 make_next_uses(struct sti_sim_plan *plan)
 {
+    uint64_t n = plan->scenario->samples;
+
     plan->by_next_use = true;
-    plan->order_of = sti_mem_new(plan->scenario->samples, sizeof(uint32_t));
-    plan->sample_at = sti_mem_new(2 * plan->scenario->samples, sizeof(uint32_t));
-    return plan->order_of && plan->sample_at ? 0 : -ENOMEM;
+    return sti_future_init(
+        &plan->future, n,
+        sti_future_window(n, sti_sim_known_epochs(plan->scenario), FUTURE_BYTES_MAX));
+}
+
+/* Epochs come into sight, up to a window's length from one that begins. What is held
+ * without a known use gets one. */
+static void
+look_ahead(struct sti_sim_plan *plan, uint64_t begins)
+{
+    struct sti_future *future = &plan->future;
+
+    while (future->n_ordered < begins + future->n_window &&
+           future->n_ordered < plan->scenario->epochs) {
+        uint64_t epoch = future->n_ordered;
+        uint64_t first_key = sti_future_first_key(future, epoch);
+        uint32_t *ids = sti_future_ids(future, epoch);
+
+        sti_sim_data_epoch(plan->data, epoch, ids);
+        sti_future_order(future, plan->n_elements);
+        for (uint64_t at = 0; begins > 0 && at < plan->n_elements; at++)
+            sti_pool_know(&plan->pools[0], ids[at], (uint32_t)(first_key + at));
+    }
 }
 
 void
 sti_sim_pools_order(struct sti_sim_plan *plan, uint64_t epoch)
 {
     uint64_t n = plan->scenario->samples;
-    uint64_t first = epoch % 2 * n;
-    const uint32_t *ids = sti_sim_plan_at(plan, epoch)->ids;
+    uint64_t begins = epoch > 0 ? epoch - 1 : 0;
+    uint32_t *ids = sti_sim_plan_at(plan, epoch)->ids;
 
-    for (uint64_t at = 0; plan->by_next_use && at < plan->n_elements; at++) {
-        plan->order_of[ids[at]] = (uint32_t)at;
-        plan->sample_at[first + at] = ids[at];
+    if (plan->by_next_use) {
+        look_ahead(plan, begins);
+        memcpy(ids, sti_future_ids(&plan->future, epoch), n * sizeof(*ids));
+        sti_pool_turn(&plan->pools[0], sti_future_first_key(&plan->future, begins));
+    } else {
+        sti_sim_data_epoch(plan->data, epoch, ids);
+        sti_pool_turn(&plan->pools[0], begins % 2 * n);
     }
-    sti_pool_turn(&plan->pools[0], n - first);
 }
 
 int
@@ -156,7 +178,7 @@ sti_sim_pools_shared(struct sti_sim_plan *plan, const uint8_t *counts)
 
     if (!rc && counts)
         rc = make_wishes(plan, counts);
-    if (!rc && plan->n_elements < plan->scenario->samples) {
+    if (!rc && !plan->by_next_use && plan->n_elements < plan->scenario->samples) {
         plan->in_next = sti_mem_new(plan->scenario->samples / 64 + 1, sizeof(uint64_t));
         rc = plan->in_next ? 0 : -ENOMEM;
     }
@@ -165,8 +187,8 @@ sti_sim_pools_shared(struct sti_sim_plan *plan, const uint8_t *counts)
     if (rc)
         return rc;
     struct sti_pool_opts opts = pool_opts(plan);
-    opts.n_keys = 2 * plan->scenario->samples;
-    opts.sample_of_key = plan->sample_at;
+    opts.n_keys = (plan->by_next_use ? plan->future.n_window : 2) * plan->scenario->samples;
+    opts.sample_of_key = plan->by_next_use ? plan->future.ids : plan->sample_at;
     opts.n_ranks = plan->n_holders;
     opts.ram_bytes = plan->ram_bytes;
     opts.ssd_bytes = plan->ssd_bytes;
@@ -246,6 +268,25 @@ sti_sim_pools_own(struct sti_sim_plan *plan)
     return rc;
 }
 
+/* What is known of a sample's next use after an epoch, and its key. */
+static enum sti_next_use
+find_next(const struct sti_sim_plan *plan, uint64_t epoch, uint32_t sample, uint32_t *ret_key)
+{
+    if (epoch + 1 >= plan->scenario->epochs)
+        return STI_NEXT_USE_NEVER;
+    if (plan->by_next_use) {
+        if (sti_future_next(&plan->future, epoch, sample, ret_key))
+            return STI_NEXT_USE_KNOWN;
+        return plan->future.n_ordered == plan->scenario->epochs ? STI_NEXT_USE_NEVER
+                                                                : STI_NEXT_USE_UNKNOWN;
+    }
+    *ret_key = (uint32_t)((epoch + 1) % 2 * plan->scenario->samples) + plan->order_of[sample];
+    return plan->scenario->horizon_epochs != 1 &&
+                   (!plan->in_next || sti_sim_bit(plan->in_next, sample))
+               ? STI_NEXT_USE_KNOWN
+               : STI_NEXT_USE_UNKNOWN;
+}
+
 enum sti_source
 sti_sim_pools_use_shared(struct sti_sim_plan *plan, uint64_t epoch, uint32_t sample, uint32_t own,
                          uint32_t *ret_peer)
@@ -253,22 +294,15 @@ sti_sim_pools_use_shared(struct sti_sim_plan *plan, uint64_t epoch, uint32_t sam
     struct sti_pool *pool = &plan->pools[0];
     uint32_t holder = sti_pool_holder(pool, sample);
     enum sti_source source = STI_SOURCE_ORIGIN;
-    enum sti_next_use next = STI_NEXT_USE_NEVER;
+    uint32_t key = 0;
 
     if (holder == own)
         source = pool->on_ssd[sample] ? STI_SOURCE_SSD : STI_SOURCE_RAM;
     else if (holder != STI_POOL_NOBODY)
         source = pool->on_ssd[sample] ? STI_SOURCE_PEER_SSD : STI_SOURCE_PEER_RAM;
     *ret_peer = holder;
-    if (epoch + 1 < plan->scenario->epochs) {
-        bool is_known = plan->scenario->horizon_epochs != 1 &&
-                        (!plan->in_next || sti_sim_bit(plan->in_next, sample));
-
-        next = is_known ? STI_NEXT_USE_KNOWN : STI_NEXT_USE_UNKNOWN;
-    }
-    (void)sti_pool_settle(pool, sample, sti_place_keep(STK_POLICY_NEXT_USE, next, 0, 0),
-                          (uint32_t)(((epoch + 1) % 2) * plan->scenario->samples) +
-                              plan->order_of[sample],
+    enum sti_next_use next = find_next(plan, epoch, sample, &key);
+    (void)sti_pool_settle(pool, sample, sti_place_keep(STK_POLICY_NEXT_USE, next, 0, 0), key,
                           plan->wish ? plan->wish[sample] : own);
     return source;
 }

@@ -118,14 +118,6 @@ make_seconds(struct sti_sim_plan *plan)
     return 0;
 }
 
-static uint64_t
-known_epochs(const struct sti_scenario *scenario)
-{
-    return scenario->horizon_epochs && scenario->horizon_epochs < scenario->epochs
-               ? scenario->horizon_epochs
-               : scenario->epochs;
-}
-
 /* Counts how often each holder reads each sample, as far as the order is known. */
 static uint8_t *
 count_uses(struct sti_sim_plan *plan)
@@ -135,7 +127,7 @@ count_uses(struct sti_sim_plan *plan)
     uint8_t *counts = sti_mem_new(scenario->samples, n_holders);
     uint32_t *ids = plan->epochs[0].ids;
 
-    for (uint64_t epoch = 0; counts && epoch < known_epochs(scenario); epoch++) {
+    for (uint64_t epoch = 0; counts && epoch < sti_sim_known_epochs(scenario); epoch++) {
         uint32_t rank = 0;
 
         sti_sim_data_epoch(plan->data, epoch, ids);
@@ -178,9 +170,10 @@ init_replicas(struct sti_sim_plan *plan)
     plan->ahead_ids = sti_mem_new(scenario->samples, sizeof(*plan->ahead_ids));
     if (!plan->ahead_ids)
         return -ENOMEM;
-    int rc = sti_replicas_init(
-        &plan->replicas, &input,
-        sti_replicas_ahead(scenario->samples, known_epochs(scenario) - 1, READERS_BYTES_MAX));
+    int rc =
+        sti_replicas_init(&plan->replicas, &input,
+                          sti_replicas_ahead(scenario->samples, sti_sim_known_epochs(scenario) - 1,
+                                             READERS_BYTES_MAX));
     for (uint64_t epoch = 1; !rc && epoch <= plan->replicas.n_ahead; epoch++) {
         uint32_t *ids = plan->ahead_ids;
 
@@ -200,6 +193,23 @@ static bool
 everything_fits(const struct sti_sim_plan *plan)
 {
     return plan->bound.capacity_bytes >= plan->data->total_bytes;
+}
+
+/* Whether every sample has a first copy. */
+static bool
+everything_held(const struct sti_sim_plan *plan)
+{
+    const struct sti_assignment *held = &plan->assignment;
+
+    for (uint64_t sample = 0; sample < plan->scenario->samples; sample++) {
+        uint32_t word = 0;
+
+        while (word < held->n_words && !held->held[sample * held->n_words + word])
+            word++;
+        if (word == held->n_words)
+            return false;
+    }
+    return true;
 }
 
 /* Chooses how a policy decides; whether with a table of counts. */
@@ -235,6 +245,21 @@ choose_planner(const struct sti_sim_plan *plan, bool *ret_counts)
     return STI_SIM_PLAN_STATIC;
 }
 
+/* Holders that do not change, or where these leave samples to nobody (pieces of room that
+ * no sample fits into) and epochs drop some, a pool: it holds those that come next. */
+static int
+init_coordinated(struct sti_sim_plan *plan, const uint8_t *counts, stk_error *err)
+{
+    bool drops = plan->n_elements < plan->scenario->samples;
+    int rc = sti_sim_plan_static(plan, counts, err);
+
+    if (rc || !drops || sti_sim_known_epochs(plan->scenario) == 1 || everything_held(plan))
+        return rc ? rc : init_replicas(plan);
+    sti_assignment_fini(&plan->assignment);
+    plan->planner = STI_SIM_PLAN_SHARED;
+    return sti_sim_pools_shared(plan, counts);
+}
+
 static int
 init_planner(struct sti_sim_plan *plan, stk_error *err)
 {
@@ -259,9 +284,8 @@ init_planner(struct sti_sim_plan *plan, stk_error *err)
     case STI_SIM_PLAN_NOTHING:
         break;
     case STI_SIM_PLAN_STATIC:
-        rc = sti_sim_plan_static(plan, counts, err);
-        if (!rc && plan->policy == STK_SIM_COORDINATED)
-            rc = init_replicas(plan);
+        rc = plan->policy == STK_SIM_COORDINATED ? init_coordinated(plan, counts, err)
+                                                 : sti_sim_plan_static(plan, counts, err);
         break;
     case STI_SIM_PLAN_SHARED:
         rc = sti_sim_pools_shared(plan, counts);
@@ -332,6 +356,7 @@ sti_sim_plan_fini(struct sti_sim_plan *plan)
     sti_mem_free(plan->pools);
     sti_mem_free(plan->streams);
     sti_mem_free(plan->next_use);
+    sti_future_fini(&plan->future);
     sti_mem_free(plan->order_of);
     sti_mem_free(plan->sample_at);
     sti_mem_free(plan->wish);

@@ -402,9 +402,11 @@ run_steps(struct sti_pub *pub)
     pub->result.setup_seconds = pub->fill_s;
 }
 
-/* Appends a rank's part of a step to its stream. Returns its size. */
+/* Appends a rank's part of a step to its stream. read_before: a bit per sample. Returns
+ * its size. */
 static double
-add_batch(struct sti_pub *pub, uint64_t step, uint64_t rank, const uint32_t *ids)
+add_batch(struct sti_pub *pub, uint64_t step, uint64_t rank, const uint32_t *ids,
+          uint64_t *read_before)
 {
     struct sti_pub_node *node = &pub->nodes[rank];
     uint64_t first = sti_sim_element_cut(pub->data, step, rank, 0);
@@ -412,34 +414,56 @@ add_batch(struct sti_pub *pub, uint64_t step, uint64_t rank, const uint32_t *ids
     double sum_mb = 0;
 
     for (uint64_t item = 0; item < count; item++) {
-        node->ids[node->length++] = ids[first + item];
-        sum_mb += sti_pub_mb(pub, ids[first + item]);
+        uint32_t sample = ids[first + item];
+        uint64_t bit = UINT64_C(1) << sample % 64;
+
+        node->ids[node->length++] = sample;
+        sum_mb += sti_pub_mb(pub, sample);
+        sti_bound_sample(&pub->bound, sti_sim_bytes(pub->data, sample), true,
+                         !(read_before[sample / 64] & bit));
+        read_before[sample / 64] |= bit;
     }
     return sum_mb;
 }
 
-/* Writes what every rank reads, and the time of the run if nothing had to be waited
- * for. */
+/* What all ranks can hold, as configured: staging that grows by a habit does not count. */
+static uint64_t
+capacity_bytes(const struct sti_scenario *scenario)
+{
+    double mb = 0;
+
+    for (uint32_t tier = STI_SIM_STAGING_TIER; tier <= STI_SIM_SSD_TIER; tier++)
+        mb += scenario->tiers[tier].capacity_mb.value[0];
+    return (uint64_t)fmin(mb * STI_SIM_BYTES_PER_MB * (double)scenario->ranks, 1e18);
+}
+
+/* Writes what every rank reads, the least that the origin gives, and the time of the run
+ * if nothing had to be waited for. */
 static int
 make_streams(struct sti_pub *pub)
 {
     const struct sti_scenario *scenario = pub->scenario;
     uint32_t *ids = sti_mem_new(scenario->samples, sizeof(*ids));
+    uint64_t *read_before = sti_mem_new(scenario->samples / 64 + 1, sizeof(*read_before));
+    int rc = ids && read_before ? 0 : -ENOMEM;
 
-    if (!ids)
-        return -ENOMEM;
-    for (uint64_t epoch = 0; epoch < scenario->epochs; epoch++) {
+    sti_bound_init(&pub->bound, capacity_bytes(scenario));
+    for (uint64_t epoch = 0; !rc && epoch < scenario->epochs; epoch++) {
         sti_sim_data_epoch(pub->data, epoch, ids);
+        sti_bound_epoch(&pub->bound);
         for (uint64_t step = 0; step < pub->data->steps; step++) {
             double longest_mb = 0;
 
             for (uint64_t rank = 0; rank < scenario->ranks; rank++)
-                longest_mb = fmax(longest_mb, add_batch(pub, step, rank, ids));
+                longest_mb = fmax(longest_mb, add_batch(pub, step, rank, ids, read_before));
             pub->result.bound_seconds += longest_mb / scenario->compute_mb_s.value[0];
         }
     }
     sti_mem_free(ids);
-    return 0;
+    sti_mem_free(read_before);
+    pub->result.bound_bytes = sti_bound_bytes(&pub->bound);
+    pub->result.distinct_bytes = pub->bound.distinct_bytes;
+    return rc;
 }
 
 static void

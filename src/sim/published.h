@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "policy/bound.h"
 #include "sim/data.h"
 
 /* A list that grows. */
@@ -54,7 +55,8 @@ struct sti_pub {
     bool uses_peers;     /* staging may take from other nodes */
     bool uses_origin;    /* staging may take from the file system */
     bool no_memory;
-    double fill_s; /* before the first step */
+    double fill_s;          /* before the first step */
+    struct sti_bound bound; /* of what is read, and the configured room */
     stk_sim_result result;
 };
 

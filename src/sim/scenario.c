@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/utf8.h"
 
 #define NODES_MAX 16384
 
@@ -49,7 +50,7 @@ struct key {
 
 static const struct key keys[] = {
     {"name", KIND_NAME, offsetof(struct sti_scenario, name), 0, 0,
-     "1 .. 63 bytes, no control characters", "what reports call it"},
+     "1 .. 63 bytes of UTF-8, no control characters", "what reports call it"},
     WORD("mode", mode, "honest published",
          "a share is a share; or the habits of the published simulator"),
     COUNT("samples", samples, 0, 2000000000, "of the data set; 0: no loader is simulated"),
@@ -285,6 +286,8 @@ set_name(const struct key *key, char *field, const char *text, stk_error *err)
     for (size_t at = 0; at < n_chars; at++)
         if ((unsigned char)text[at] < ' ' || text[at] == '\x7f')
             return sti_error_set(err, -EINVAL, "name has a control character; leave it out");
+    if (!sti_utf8_is_valid(text))
+        return sti_error_set(err, -EINVAL, "name is not UTF-8; write it in UTF-8");
     if (n_chars == 0 || n_chars >= sizeof(((struct sti_scenario *)NULL)->name))
         return refuse(key, text, err);
     memcpy(field, text, n_chars + 1);
@@ -367,6 +370,24 @@ check_nodes(const struct sti_scenario *scenario, stk_error *err)
     return 0;
 }
 
+/* A loader's checkpoints go to SSDs that there are. Only checkpoints need none: their
+ * devices are counted by ckpt_devices. */
+static int
+check_ssds(const struct sti_scenario *scenario, stk_error *err)
+{
+    const struct sti_by_node *ssd_mb = &scenario->tiers[STI_SIM_SSD_TIER].capacity_mb;
+
+    if (scenario->checkpoint.mb <= 0 || scenario->checkpoint.to_origin)
+        return 0;
+    for (uint64_t node = 0; node < sti_scenario_nodes(scenario); node++)
+        if (sti_by_node_at(ssd_mb, node) <= 0)
+            return sti_error_set(err, -EINVAL,
+                                 "ckpt_mb is %g and goes to SSDs, but ssd_mb is 0 on node %llu: "
+                                 "set ssd_mb, or ckpt_to to origin",
+                                 scenario->checkpoint.mb, (unsigned long long)node);
+    return 0;
+}
+
 int
 sti_scenario_check(const struct sti_scenario *scenario, stk_error *err)
 {
@@ -399,5 +420,6 @@ sti_scenario_check(const struct sti_scenario *scenario, stk_error *err)
                              staging_mb, 2 * batch_mb);
     if (scenario->mode == STI_SIM_PUBLISHED && scenario->keyed)
         return sti_error_set(err, -EINVAL, "order is keyed; mode published has torch only");
-    return check_nodes(scenario, err);
+    int rc = check_nodes(scenario, err);
+    return rc ? rc : check_ssds(scenario, err);
 }

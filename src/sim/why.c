@@ -71,9 +71,12 @@ say_uses(struct text *text, struct sti_sim_plan *plan, uint32_t sample, uint32_t
             continue;
         }
         enum sti_source source = (enum sti_source)planned->source[at];
-        say(text, "  epoch %" PRIu64 ": rank %" PRIu64 " reads it in step %" PRIu64 ", from %s",
+        bool is_own = source == STI_SOURCE_RAM || source == STI_SOURCE_SSD;
+        /* What a rank is to be filled with comes by its first read at the latest. */
+        bool fills = plan->fills_beside && epoch == 0 && is_own;
+        say(text, "  epoch %" PRIu64 ": rank %" PRIu64 " reads it in step %" PRIu64 ", from %s%s",
             epoch, at % plan->scenario->ranks, at / plan->scenario->ranks / plan->scenario->batch,
-            source_text(source));
+            fills ? "the origin, into " : "", source_text(source));
         if (source == STI_SOURCE_PEER_RAM || source == STI_SOURCE_PEER_SSD)
             say(text, " %s %u", plan->holder_ranks > 1 ? "node" : "rank", planned->peer[at]);
         say(text, "\n");
@@ -115,7 +118,7 @@ say_worth(struct text *text, const struct sti_sim_plan *plan, uint32_t sample)
     uint64_t n_fit = 0;
 
     if (plan->by_next_use) {
-        say(text, "  nearly everything fits: what the next epoch reads latest goes first\n");
+        say(text, "  what is read again latest goes first, by all epochs that are known\n");
         return;
     }
 
