@@ -8,6 +8,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <time.h>
 
@@ -159,4 +160,25 @@ sti_thread_join(pthread_t thread)
 
     assert(rc == 0);
     (void)rc;
+}
+
+void
+sti_thread_yield(void)
+{
+    (void)sched_yield(); /* never fails on Linux */
+}
+
+void
+sti_thread_block_signals(sigset_t *ret_old)
+{
+    sigset_t all;
+
+    (void)sigfillset(&all);                            /* cannot fail */
+    (void)pthread_sigmask(SIG_SETMASK, &all, ret_old); /* nor can this, with a known how */
+}
+
+void
+sti_thread_restore_signals(const sigset_t *old)
+{
+    (void)pthread_sigmask(SIG_SETMASK, old, NULL); /* the mask was read a moment ago */
 }

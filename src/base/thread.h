@@ -8,6 +8,7 @@
 #define STI_BASE_THREAD_H
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 
 #if defined(__clang__)
@@ -91,5 +92,17 @@ sti_thread_start(pthread_t *ret_thread, const char *name, size_t stack_bytes, st
                  void *context);
 void
 sti_thread_join(pthread_t thread);
+
+/* Lets others run. */
+void
+sti_thread_yield(void);
+
+/* Blocks every signal on this thread, and gives its mask back: what a library starts in
+ * between, with threads of its own, has them blocked. Between the two nothing waits for a
+ * signal. */
+void
+sti_thread_block_signals(sigset_t *ret_old);
+void
+sti_thread_restore_signals(const sigset_t *old);
 
 #endif
