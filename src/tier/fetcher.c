@@ -405,9 +405,14 @@ seek(struct sti_fetcher *fetcher, uint64_t epoch, uint64_t idx)
     /* Samples under way lose their uses; what they hold of FIXED memory goes with
      * them. */
     sti_fetcher_drop_waiters(fetcher);
-    release_records(fetcher, sti_staging_take_ready(&fetcher->staging));
-    while ((record = sti_record_list_pop(&fetcher->staging.filling)) != NULL)
+    struct sti_record *dropped = sti_staging_take_ready(&fetcher->staging);
+    for (record = dropped; record; record = record->next)
+        fetcher->beside_bytes += record->origin_bytes; /* nobody is going to be told with it */
+    release_records(fetcher, dropped);
+    while ((record = sti_record_list_pop(&fetcher->staging.filling)) != NULL) {
+        fetcher->beside_bytes += record->origin_bytes;
         release_record(fetcher, record);
+    }
     fetcher->record = NULL;
     fetcher->raw_bytes = 0;
     sti_fetcher_forget_positions(fetcher);
