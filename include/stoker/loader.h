@@ -171,12 +171,21 @@ typedef struct stk_batch {
  * owned. Reading begins at once. Errors: -EINVAL (err names the option and its range),
  * -E2BIG, STK_E_INFEASIBLE (staging below two of the largest batches; ram_bytes not to be
  * had), -ENOMEM.
+ *
+ * With peers (stk_policy) all ranks open their loaders at the same time and in the same
+ * order; blocks until they have, and until it is planned who holds what. Errors then also:
+ * STK_E_MISMATCH the ranks' loaders differ (err names what in, with both values),
+ * -ETIMEDOUT a rank is missing, -ECANCELED another rank cannot open its loader.
  */
 STK_API int
 stk_loader_open(stk_loader **ret_loader, stk_engine *engine, stk_dataset *dataset,
                 const stk_loader_opts *opts, stk_error *err);
 
-/* Closes a loader; NULL is allowed. Batches still borrowed become invalid. */
+/*
+ * Closes a loader; NULL is allowed. Batches still borrowed become invalid. With peers it
+ * goes on serving the other ranks' loaders until all of them are closed or have left, or
+ * close_timeout_ms is over.
+ */
 STK_API void
 stk_loader_close(stk_loader *loader);
 
@@ -214,6 +223,15 @@ stk_loader_release(stk_loader *loader, stk_batch *batch);
  */
 STK_API void
 stk_loader_interrupt(stk_loader *loader);
+
+/*
+ * With peers: this rank wants no more batches. Serves the other ranks as
+ * stk_loader_close() does, but leaves the loader open, so that its statistics have all that
+ * was read for them; nothing but those and closing is left to do. Returns 0; nothing
+ * happens without peers. Errors: -EBUSY batches are out.
+ */
+STK_API int
+stk_loader_leave(stk_loader *loader);
 
 /*
  * Goes to a batch of an epoch: the next batch will be (epoch, epoch_step). What is staged

@@ -19,7 +19,8 @@ struct sti_aio_queue {
  * method, which may hold it until flush; wait blocks until the event descriptor is
  * written, the watched one is readable, an operation has completed or the timeout is
  * over. submitted (or NULL) is told of each operation as soon as it is submitted. A
- * completed operation is handed to sti_aio_complete() on the owner's thread or to sti_aio_complete_remote() on any other.
+ * completed operation is handed to sti_aio_complete() on the owner's thread or to
+ * sti_aio_complete_remote() on any other.
  */
 struct sti_aio_method {
     const char *name;

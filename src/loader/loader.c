@@ -401,6 +401,16 @@ is_position(const struct sti_loader *loader, uint64_t epoch, uint64_t epoch_step
 }
 
 int
+sti_loader_leave(struct sti_loader *loader)
+{
+    if (loader->n_out > 0)
+        return -EBUSY;
+    if (loader->share.peering)
+        sti_staging_command(sti_fetcher_staging(loader->fetcher), STI_COMMAND_LEAVE, 0, 0);
+    return 0;
+}
+
+int
 sti_loader_seek(struct sti_loader *loader, uint64_t epoch, uint64_t epoch_step)
 {
     const struct sti_fetcher_opts *opts = &loader->resolved.fetcher;
