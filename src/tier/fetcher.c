@@ -461,9 +461,12 @@ obey(struct sti_fetcher *fetcher, uint64_t *ret_wanted_ns)
     if (command == STI_COMMAND_NONE)
         return false;
     if (command == STI_COMMAND_LEAVE) {
-        *ret_wanted_ns = leave(fetcher);
-        if (*ret_wanted_ns > 0)
+        uint64_t wanted_ns = leave(fetcher);
+
+        if (wanted_ns > 0) {
+            *ret_wanted_ns = wanted_ns;
             return true;
+        }
     }
     if (command == STI_COMMAND_STOP) {
         fetcher->is_stopped = true;

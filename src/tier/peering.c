@@ -324,13 +324,19 @@ sti_peering_may_ask(const struct sti_peering *peering, uint32_t rank)
 }
 
 uint32_t
-sti_peering_holder(const struct sti_peering *peering, uint64_t sample, uint32_t after)
+sti_peering_holder(const struct sti_peering *peering, uint64_t sample, uint32_t but)
 {
-    uint32_t rank = sti_holders_next(&peering->holders, sample, after);
+    uint32_t best = STI_HOLDERS_NOBODY;
+    uint32_t rank = sti_holders_next(&peering->holders, sample, peering->rank);
 
-    while (rank != STI_HOLDERS_NOBODY && sti_peering_may_ask(peering, rank) == STI_ASK_NOT)
-        rank = sti_holders_next(&peering->holders, sample, rank);
-    return rank;
+    for (; rank != STI_HOLDERS_NOBODY; rank = sti_holders_next(&peering->holders, sample, rank)) {
+        if (rank == but || sti_peering_may_ask(peering, rank) == STI_ASK_NOT)
+            continue;
+        if (best == STI_HOLDERS_NOBODY ||
+            peering->neighbours[rank].n_out < peering->neighbours[best].n_out)
+            best = rank;
+    }
+    return best;
 }
 
 /* ---- leaving ---- */

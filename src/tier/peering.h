@@ -159,10 +159,10 @@ enum sti_may_ask {
 enum sti_may_ask
 sti_peering_may_ask(const struct sti_peering *peering, uint32_t rank);
 
-/* Another holder of a sample than `after` (this rank: the first) that does not have to be
- * avoided, or STI_HOLDERS_NOBODY. */
+/* Of the holders of a sample, but for one (this rank: none), that need not be avoided the
+ * one of which least is asked; STI_HOLDERS_NOBODY without any. */
 uint32_t
-sti_peering_holder(const struct sti_peering *peering, uint64_t sample, uint32_t after);
+sti_peering_holder(const struct sti_peering *peering, uint64_t sample, uint32_t but);
 
 /* A peer has answered, or (code not 0) has not. */
 void
