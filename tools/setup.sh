@@ -46,6 +46,7 @@ want_build() {
     library cmocka || need libcmocka-dev
     library zlib || need zlib1g-dev
     library "liburing >= 2.3" || optional="$optional liburing-dev"
+    library "ucx >= 1.13" || optional="$optional libucx-dev"
     library "fuse3 >= 3.12" || optional="$optional libfuse3-dev"
     system_python_has "$python_headers" || optional="$optional python3-dev"
 }
@@ -65,6 +66,7 @@ want_test() {
     if [ "$(id -u)" = 0 ]; then
         have mkfs.ext4 || optional="$optional e2fsprogs"
         have mkfs.xfs || optional="$optional xfsprogs"
+        have ip || optional="$optional iproute2"
     fi
 }
 

@@ -112,6 +112,10 @@ sti_comm_due(struct sti_comm *comm, uint64_t due_ns)
         comm->next_due_ns = due_ns;
 }
 
+/* join.c: exchanges cards; the link is open. Errors: see sti_comm_open(). */
+int
+sti_comm_join(struct sti_comm *comm, const struct sti_comm_opts *opts, stk_error *err);
+
 /* ask.c */
 
 /* A request of a round, which does not count among a peer's. */

@@ -14,6 +14,7 @@
 #ifndef STI_COMM_MEET_H
 #define STI_COMM_MEET_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -52,6 +53,19 @@ sti_meet_prove(const struct sti_hmac *secret, const unsigned char nonce[STI_MEET
 int
 sti_meet_read_hello(const struct sti_hmac *secret, const unsigned char nonce[STI_MEET_NONCE],
                     const unsigned char *bytes, uint32_t n_bytes, struct sti_card *ret_card);
+
+/* Listens where rank 0 waits. Errors: of sockets, and err says what to change. Returns the
+ * descriptor. */
+int
+sti_meet_listen(const struct sti_comm_opts *opts, stk_error *err);
+
+/* Whether who has connected may speak at all. */
+bool
+sti_meet_may_come(const struct sti_comm_opts *opts, int fd);
+
+/* Writes a connection's other address. */
+void
+sti_meet_name(int fd, char *text, size_t size);
 
 /* Takes the cards of a WELCOME apart into STI_COMM_CARD_MAX bytes each. Errors: -EBADMSG. */
 int

@@ -196,7 +196,7 @@ static int
 talk(int fd, const struct sti_start *start, stk_error *err)
 {
     unsigned char nonce[STI_MEET_NONCE];
-    enum sti_meet_kind kind;
+    enum sti_meet_kind kind = STI_MEET_KINDS;
     unsigned char *bytes = NULL;
     uint32_t n_bytes = 0;
     int rc = sti_start_random(nonce, sizeof(nonce));

@@ -26,8 +26,9 @@
 #include "comm/ucx_load.h"
 
 #define MESSAGE_ID 0u
-#define FORCE_NS (2 * STI_NS_PER_S) /* for endpoints that are closed by force */
-#define PROGRESS_MAX 256            /* calls of UCX's progress before others have a turn */
+#define FORCE_NS (2 * STI_NS_PER_S) /* for what is under way when its endpoint is closed by force */
+#define FLUSH_NS (STI_NS_PER_S / 10) /* for the last bytes to leave; a peer may be stopped */
+#define PROGRESS_MAX 256             /* calls of UCX's progress before others have a turn */
 
 struct endpoint {
     struct sti_link *link;
@@ -449,9 +450,8 @@ static int
 open_worker(struct sti_link *link, stk_error *err)
 {
     const ucp_worker_params_t params = {
-        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS,
+        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
         .thread_mode = UCS_THREAD_MODE_SERIALIZED, /* opened here, used by the owner */
-        .events = UCP_WAKEUP_RX | UCP_WAKEUP_TX | UCP_WAKEUP_EDGE,
     };
     ucp_worker_attr_t attr = {.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER};
     ucs_status_t status = link->ucx->ucp_worker_create(link->context, &params, &link->worker);
@@ -551,7 +551,7 @@ ucx_close(struct sti_link *link, uint64_t timeout_ns)
         close_endpoint(&link->peers[peer], link->peers[peer].n_out > 0 || timeout_ns == 0
                                                ? UCP_EP_CLOSE_FLAG_FORCE
                                                : 0);
-    settle(link, until_ns > sti_clock_ns() + FORCE_NS ? until_ns : sti_clock_ns() + FORCE_NS);
+    settle(link, sti_clock_ns() + (link->sending || link->pulling ? FORCE_NS : FLUSH_NS));
     for (struct closing *closing = link->closing, *next; closing; closing = next) {
         next = closing->next;
         link->ucx->ucp_request_free(closing->request);
