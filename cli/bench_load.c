@@ -394,6 +394,9 @@ bench_load_run(const char *command, const struct bench_load_request *request,
     if (rc == CLI_OK) {
         rc = take_batches(&bench);
         mark_now(&bench, &ended);
+        /* What is read for others after the own last batch is counted, too. */
+        if (rc == CLI_OK && !interrupted)
+            (void)stk_loader_leave(bench.loader); /* no batch is out */
         if (rc == CLI_OK)
             rc = end_phase(&bench, &bench.began, &ended, UINT64_MAX, &result->total);
         if (rc == CLI_OK && !interrupted)

@@ -66,6 +66,14 @@ ssd_json(const stk_loader_stats *stats)
                      "dropped", count(stats->ssd_dropped));
 }
 
+static json_t *
+peers_json(const stk_loader_stats *stats)
+{
+    return json_pack("{s:I, s:I, s:I, s:I}", "served", count(stats->peer_served), "served_bytes",
+                     count(stats->peer_served_bytes), "failed", count(stats->peer_failed),
+                     "corrupt", count(stats->peer_corrupt));
+}
+
 /* The keys that the run and an epoch share. Returns owned, or NULL. */
 static json_t *
 phase_json(const struct bench_phase *phase)
@@ -92,6 +100,12 @@ phase_json(const struct bench_phase *phase)
         rest = NULL;
     }
     json_decref(ssd);
+    json_t *peers = peers_json(stats);
+    if (rest && (!peers || json_object_set(rest, "peers", peers))) {
+        json_decref(rest);
+        rest = NULL;
+    }
+    json_decref(peers);
     if (whole && rest && json_object_update(whole, rest) == 0) {
         json_decref(rest);
         return whole;
@@ -139,6 +153,11 @@ run_json(const struct bench_load_request *request, const struct bench_load_resul
         json_decref(run);
         run = NULL;
     }
+    if (run && (json_object_set_new(run, "rank", json_integer(request->order.rank)) ||
+                json_object_set_new(run, "world", json_integer(request->order.world)))) {
+        json_decref(run);
+        run = NULL;
+    }
     return run;
 }
 
@@ -172,12 +191,13 @@ print_phase(const char *title, const struct bench_phase *phase)
     const double samples = stats->samples ? (double)stats->samples : 1.0;
 
     (void)printf(
-        "%-8s %9.3f %11.0f %9.1f %8.2f %9.0f %9.0f %7.2f %7.2f %8.2f %11.2f %11.2f %8.2f\n", title,
-        phase->seconds, per_second(stats->samples, phase->seconds),
+        "%-8s %9.3f %11.0f %9.1f %8.2f %9.0f %9.0f %7.2f %7.2f %7.2f %8.2f %11.2f %11.2f %8.2f\n",
+        title, phase->seconds, per_second(stats->samples, phase->seconds),
         per_second(stats->bytes, phase->seconds) * 1e-6, 100 * stall_fraction(phase),
         (double)stats->wait_p50_ns * 1e-3, (double)stats->wait_p99_ns * 1e-3,
         100 * (double)stats->tier_samples[STK_TIER_RAM] / samples,
         100 * (double)stats->tier_samples[STK_TIER_SSD] / samples,
+        100 * (double)stats->tier_samples[STK_TIER_PEER] / samples,
         100 * (double)stats->tier_samples[STK_TIER_ORIGIN] / samples,
         (double)stats->origin_bytes * 1e-6, (double)stats->bound_bytes * 1e-6, phase->cpu_seconds);
 }
@@ -194,7 +214,7 @@ bench_report_text(const char *command, const struct bench_load_request *request,
         result->dataset.index_built ? "built" : "opened", result->index_seconds, result->io_method);
     (void)puts(
         "epoch      seconds   samples/s      MB/s  stall %    p50 us    p99 us   RAM %   SSD %"
-        " origin %   origin MB    bound MB    CPU s");
+        "  peer % origin %   origin MB    bound MB    CPU s");
     for (size_t k = 0; k < result->n_epochs; k++) {
         (void)snprintf(title, sizeof(title), "%" PRIu64, result->epochs[k].loader.epoch);
         print_phase(title, &result->epochs[k]);

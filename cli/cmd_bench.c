@@ -11,6 +11,7 @@
 #include "cmd.h"
 #include "explain_report.h"
 #include "explain_why.h"
+#include "ranks.h"
 
 #define EXIT_INTERRUPTED 130
 
@@ -40,8 +41,17 @@ const char cmd_bench_help[] =
     "  --world W --rank R  default 1 and 0\n"
     "  --drop-last         leave out the incomplete last batch of an epoch\n"
     "\n"
+    "Ranks that torchrun, mpirun or srun has started (RANK and WORLD_SIZE, or their own\n"
+    "variables) serve each other's samples. STOKER_ADDR (MASTER_ADDR) and STOKER_PORT say where\n"
+    "rank 0 is, STOKER_HOSTS which addresses may join or STOKER_SECRET who may; STOKER_TRANSPORTS\n"
+    "is for UCX.\n"
+    "  --alone             none of this; --world says so, too\n"
+    "  --peer-timeout-ms N that a rank has to answer; default 10000\n"
+    "  --close-timeout-ms N that a rank which is done serves the others at most; default 60000\n"
+    "\n"
     "Loader\n"
-    "  --policy P          next-use (default), lru, pin or none\n"
+    "  --policy P          next-use (default), lru, pin or none; with ranks also coordinated\n"
+    "                      (their default) or paper\n"
     "  --layout L          raw or fixed; default: fixed where all samples have one size\n"
     "  --ram-bytes N       of the RAM tier; default: what the data set needs and is free\n"
     "  --ssd-bytes N       of the SSD tiers, likewise\n"
@@ -109,6 +119,8 @@ static const struct cli_choice policies[] = {
     {"pin", STK_POLICY_PIN},
     {"lru", STK_POLICY_LRU},
     {"next-use", STK_POLICY_NEXT_USE},
+    {"coordinated", STK_POLICY_COORDINATED},
+    {"paper", STK_POLICY_PAPER},
     {NULL, 0},
 };
 static const struct cli_choice layouts[] = {
@@ -141,7 +153,8 @@ struct parsed {
     uint64_t queue_depth, workers, io_threads, max_open_files;
     uint64_t token_bytes;
     uint64_t origin_rate, origin_latency_us, ssd_rate, ssd_latency_us;
-    bool drop_last, buffered, rebuild, json;
+    uint64_t peer_timeout_ms, close_timeout_ms;
+    bool drop_last, buffered, rebuild, json, alone, has_world;
 };
 
 /* The library checks ranges and says what they are; here a value must only fit its field.
@@ -170,7 +183,10 @@ parse(struct bench_load_request *r, struct parsed *p, int argc, char **argv)
         {"order", CLI_CHOICE, &r->order.kind, 0, 0, orders, NULL},
         {"kind", CLI_CHOICE, &r->order.kind, 0, 0, orders, NULL},
         {"seed", CLI_I64, &r->order.seed, 0, 0, NULL, NULL},
-        {"world", CLI_U64, &p->world, 1, max, NULL, NULL},
+        {"world", CLI_U64, &p->world, 1, max, NULL, &p->has_world},
+        {"alone", CLI_FLAG, &p->alone, 0, 0, NULL, NULL},
+        {"peer-timeout-ms", CLI_U64, &p->peer_timeout_ms, 1, max, NULL, NULL},
+        {"close-timeout-ms", CLI_U64, &p->close_timeout_ms, 1, max, NULL, NULL},
         {"rank", CLI_U64, &p->rank, 0, max, NULL, NULL},
         {"drop-last", CLI_FLAG, &p->drop_last, 0, 0, NULL, NULL},
         {"policy", CLI_CHOICE, &r->loader.policy, 0, 0, policies, NULL},
@@ -294,6 +310,26 @@ empty_request(void)
                                        .costs = {STK_COSTS_INIT}};
 }
 
+/* Makes the run one of a launcher's ranks, where there is one and nothing else was asked
+ * for. */
+static int
+join_ranks(const char *command, struct bench_load_request *request, const struct parsed *p)
+{
+    static struct cli_ranks ranks; /* lives as long as the request */
+
+    if (p->alone || p->has_world)
+        return CLI_OK;
+    const int rc = cli_ranks_find(command, &ranks);
+    if (rc != CLI_OK || !ranks.is_one_of_many)
+        return rc;
+    ranks.comm.timeout_ms = (uint32_t)p->peer_timeout_ms;
+    ranks.comm.close_timeout_ms = (uint32_t)p->close_timeout_ms;
+    request->engine.comm = &ranks.comm;
+    request->order.world = ranks.comm.world;
+    request->order.rank = ranks.comm.rank;
+    return CLI_OK;
+}
+
 static int
 bench_load(int argc, char **argv)
 {
@@ -308,6 +344,9 @@ bench_load(int argc, char **argv)
         return cli_usage_error(argv[0], "--why is an option of \"stoker explain\"");
     if (!p.epochs && !request.steps)
         return cli_usage_error(argv[0], "--epochs 0 never ends; it needs --steps");
+    rc = join_ranks(argv[0], &request, &p);
+    if (rc != CLI_OK)
+        return rc;
     rc = bench_load_run(argv[0], &request, &result);
     if (rc == CLI_OK && p.json)
         rc = bench_report_json(argv[0], &request, &result);

@@ -6,6 +6,7 @@
 #ifndef STOKER_ENGINE_H
 #define STOKER_ENGINE_H
 
+#include <stoker/comm.h>
 #include <stoker/types.h>
 
 #ifdef __cplusplus
@@ -41,6 +42,8 @@ typedef struct stk_dataset stk_dataset;
  *                leaves less.
  * unarbitrated   1: loaders and checkpoints use a device that they share as they come. The
  *                default lets samples that are needed soon go before checkpoints.
+ * comm           the way to the other ranks of the job, which all open their engines at the same
+ *                time; borrowed for the call. NULL: this rank is on its own.
  */
 typedef struct stk_engine_opts {
     size_t size;
@@ -55,6 +58,7 @@ typedef struct stk_engine_opts {
     uint32_t max_open_files;
     uint32_t unarbitrated;
     const char *ssd_shape;
+    const stk_comm_opts *comm;
 } stk_engine_opts;
 
 #define STK_ENGINE_OPTS_INIT .size = sizeof(stk_engine_opts)
@@ -63,7 +67,10 @@ typedef struct stk_engine_opts {
  * Starts an engine. ret_engine: returns owned, closed with stk_engine_close(). opts may
  * be NULL. Errors: -EINVAL (err names the option and its range), -E2BIG, STK_E_INFEASIBLE
  * (a tier does not fit), -ENOSYS (io_method "uring" where the kernel or the build has
- * none), -ENOMEM, -EAGAIN (no thread can be started). Any thread.
+ * none), -ENOMEM, -EAGAIN (no thread can be started). With comm, and blocking until all
+ * ranks are there: -ETIMEDOUT (a rank is missing), -EACCES (a secret or an address),
+ * STK_E_MISMATCH, STK_E_VERSION (ranks that do not belong together), -ENOSYS (no UCX in
+ * this build). Any thread.
  */
 STK_API int
 stk_engine_open(stk_engine **ret_engine, const stk_engine_opts *opts, stk_error *err);

@@ -27,11 +27,15 @@ typedef struct stk_loader stk_loader;
 
 /* What stays in a cache when it has been used. DESIGN: docs/design/policy.md. */
 typedef enum stk_policy {
-    STK_POLICY_DEFAULT = 0, /* STK_POLICY_NEXT_USE */
-    STK_POLICY_NONE = 1,    /* nothing: samples are staged only */
-    STK_POLICY_PIN = 2,     /* the first that fit, for good */
-    STK_POLICY_LRU = 3,     /* the most recently used */
-    STK_POLICY_NEXT_USE = 4 /* those used again soonest (Belady 1966) */
+    STK_POLICY_DEFAULT = 0,  /* COORDINATED with peers and world > 1, else NEXT_USE */
+    STK_POLICY_NONE = 1,     /* nothing: samples are staged only */
+    STK_POLICY_PIN = 2,      /* the first that fit, for good */
+    STK_POLICY_LRU = 3,      /* the most recently used */
+    STK_POLICY_NEXT_USE = 4, /* those used again soonest (Belady 1966) */
+    /* With peers: each sample by one rank for all, copies by next use. */
+    STK_POLICY_COORDINATED = 5,
+    /* With peers: each rank what it reads most itself (Dryden et al., SC'21). */
+    STK_POLICY_PAPER = 6
 } stk_policy;
 
 /* How a batch comes. */
@@ -167,12 +171,21 @@ typedef struct stk_batch {
  * owned. Reading begins at once. Errors: -EINVAL (err names the option and its range),
  * -E2BIG, STK_E_INFEASIBLE (staging below two of the largest batches, or beyond the
  * memory that there is; ram_bytes not to be had), -ENOMEM.
+ *
+ * With peers (stk_policy) all ranks open their loaders at the same time and in the same
+ * order; blocks until they have, and until it is planned who holds what. Errors then also:
+ * STK_E_MISMATCH the ranks' loaders differ (err names what in, with both values),
+ * -ETIMEDOUT a rank is missing, -ECANCELED another rank cannot open its loader.
  */
 STK_API int
 stk_loader_open(stk_loader **ret_loader, stk_engine *engine, stk_dataset *dataset,
                 const stk_loader_opts *opts, stk_error *err);
 
-/* Closes a loader; NULL is allowed. Batches still borrowed become invalid. */
+/*
+ * Closes a loader; NULL is allowed. Batches still borrowed become invalid. With peers it
+ * goes on serving the other ranks' loaders until all of them are closed or have left, or
+ * close_timeout_ms is over.
+ */
 STK_API void
 stk_loader_close(stk_loader *loader);
 
@@ -210,6 +223,15 @@ stk_loader_release(stk_loader *loader, stk_batch *batch);
  */
 STK_API void
 stk_loader_interrupt(stk_loader *loader);
+
+/*
+ * With peers: this rank wants no more batches. Serves the other ranks as
+ * stk_loader_close() does, but leaves the loader open, so that its statistics have all that
+ * was read for them; nothing but those and closing is left to do. Returns 0; nothing
+ * happens without peers. Errors: -EBUSY batches are out.
+ */
+STK_API int
+stk_loader_leave(stk_loader *loader);
 
 /*
  * Goes to a batch of an epoch: the next batch will be (epoch, epoch_step). What is staged
@@ -304,8 +326,8 @@ typedef struct stk_loader_stats {
     uint64_t wait_max_ns;
     uint64_t tier_samples[STK_TIERS]; /* by the tier that served them */
     uint64_t tier_bytes[STK_TIERS];
-    uint64_t origin_bytes; /* read from the origin, first-time fills included */
-    uint64_t bound_bytes;
+    uint64_t origin_bytes;   /* read from the origin, first-time fills included */
+    uint64_t bound_bytes;    /* with peers, of all ranks together, as capacity_bytes is */
     uint64_t capacity_bytes; /* RAM part + staging + SSD part that the bound is made with */
     uint64_t resident_bytes;
     uint64_t replaced;          /* items that have a substitute, since open */
@@ -314,6 +336,10 @@ typedef struct stk_loader_stats {
     uint64_t ssd_written_bytes; /* to them by this loader, headers and padding included */
     uint64_t ssd_refused;       /* samples on them that did not verify and came from the origin */
     uint64_t ssd_dropped;       /* directories given up; stk_loader_last_warning() says why */
+    uint64_t peer_served;       /* samples given to other ranks, since open */
+    uint64_t peer_served_bytes;
+    uint64_t peer_failed;  /* requests to other ranks that did not bring their sample */
+    uint64_t peer_corrupt; /* of them, those that brought wrong bytes, which were not used */
 } stk_loader_stats;
 
 #define STK_LOADER_STATS_INIT .size = sizeof(stk_loader_stats)

@@ -6,6 +6,7 @@
 #include <stoker/types.h>
 #include <stoker/plan.h>
 #include <stoker/simulate.h>
+#include <stoker/comm.h>
 #include <stoker/engine.h>
 #include <stoker/loader.h>
 #include <stoker/checkpoint.h>

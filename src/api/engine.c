@@ -8,9 +8,12 @@
 #include "api/opts.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "comm/comm.h"
 
 static const struct sti_opts_type engine_opts_type = {"stk_engine_opts", sizeof(stk_engine_opts),
                                                       sizeof(stk_engine_opts)};
+static const struct sti_opts_type comm_opts_type = {"stk_comm_opts", sizeof(stk_comm_opts),
+                                                    sizeof(stk_comm_opts)};
 static const struct sti_opts_type dataset_opts_type = {"stk_dataset_opts", sizeof(stk_dataset_opts),
                                                        sizeof(stk_dataset_opts)};
 
@@ -18,10 +21,15 @@ int
 stk_engine_open(stk_engine **ret_engine, const stk_engine_opts *opts, stk_error *err)
 {
     stk_engine_opts own;
+    stk_comm_opts comm;
 
     if (!ret_engine)
         return sti_error_set(err, -EINVAL, "ret_engine is NULL");
     int rc = sti_opts_take(&own, &engine_opts_type, opts, err);
+    if (rc == 0 && own.comm) {
+        rc = sti_opts_take(&comm, &comm_opts_type, own.comm, err);
+        own.comm = &comm;
+    }
     if (rc < 0)
         return rc;
     stk_engine *handle = sti_mem_new(1, sizeof(*handle));
@@ -49,6 +57,27 @@ const char *
 stk_engine_io_method(const stk_engine *engine)
 {
     return engine ? sti_engine_method_name(engine->engine) : NULL;
+}
+
+int
+stk_comm_hub_new(stk_comm_hub **ret_hub, uint32_t world, stk_error *err)
+{
+    struct sti_comm_hub *hub;
+
+    if (!ret_hub)
+        return sti_error_set(err, -EINVAL, "ret_hub is NULL");
+    int rc = sti_comm_hub_new(&hub, world);
+    if (rc < 0)
+        return sti_error_set(err, rc, "no place to meet for %u ranks: %s", world,
+                             sti_error_text(rc));
+    *ret_hub = (stk_comm_hub *)hub;
+    return 0;
+}
+
+void
+stk_comm_hub_free(stk_comm_hub *hub)
+{
+    sti_comm_hub_free((struct sti_comm_hub *)hub);
 }
 
 int

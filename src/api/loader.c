@@ -75,6 +75,12 @@ stk_loader_interrupt(stk_loader *loader)
 }
 
 int
+stk_loader_leave(stk_loader *loader)
+{
+    return loader ? sti_loader_leave(loader->loader) : -EINVAL;
+}
+
+int
 stk_loader_seek(stk_loader *loader, uint64_t epoch, uint64_t epoch_step)
 {
     return loader ? sti_loader_seek(loader->loader, epoch, epoch_step) : -EINVAL;

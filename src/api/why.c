@@ -112,7 +112,8 @@ static int
 explain_why(const struct sti_dataset *dataset, const stk_explain_opts *opts,
             const struct asked *asked, stk_error *err)
 {
-    struct sti_plan_opts plan = {opts->loader, opts->loader->order, dataset};
+    struct sti_plan_opts plan = {
+        .opts = opts->loader, .order = opts->loader->order, .dataset = dataset};
     struct sti_resolved *resolved = sti_mem_new(1, sizeof(*resolved));
     struct sti_hierarchy *tiers = sti_mem_new(1, sizeof(*tiers));
     struct sti_scenario *scenario = sti_mem_new(1, sizeof(*scenario));

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "checkpointer/checkpointer_internal.h"
 #include "ckpt/retain.h"
 #include "ckpt/scan.h"
@@ -53,7 +54,7 @@ open_root(struct sti_checkpointer *checkpointer, uint32_t idx, const char *roots
     if (!root->path)
         return sti_error_set(err, -ENOMEM, "no memory for a root");
     memcpy(root->path, word, length);
-    if (!sti_text_is_utf8(root->path)) /* JSON could not hold it: nobody would find the parts */
+    if (!sti_utf8_is_valid(root->path)) /* JSON could not hold it: nobody would find the parts */
         return sti_error_set_path(err, -EINVAL, root->path,
                                   "the root's name is not UTF-8, as manifests are; use another");
     int rc = sti_root_open(root, idx > 0 ? root->path : checkpointer->directory, how, err);

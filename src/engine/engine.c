@@ -45,6 +45,7 @@ struct arbiter {
 struct sti_engine {
     struct sti_pool *pool;
     struct sti_loop *loop;
+    struct sti_peers *peers; /* or NULL */
     struct sti_hierarchy hierarchy;
     uint32_t queue_depth;
     uint32_t max_open_files; /* one half for single reads, one for files held open */
@@ -202,7 +203,10 @@ open_parts(struct sti_engine *engine, const stk_engine_opts *opts, stk_error *er
     int rc = sti_pool_open(&engine->pool, workers, io_threads);
     if (rc < 0)
         return sti_error_set(err, rc, "workers: no thread can be started: %s", sti_error_text(rc));
-    return open_loop(engine, opts, err);
+    rc = open_loop(engine, opts, err);
+    if (rc == 0 && opts->comm)
+        rc = sti_peers_open(&engine->peers, engine->loop, opts->comm, err);
+    return rc;
 }
 
 int
@@ -259,6 +263,7 @@ sti_engine_close(struct sti_engine *engine)
     sti_mutex_lock(&engine->lock);
     assert(engine->ram_taken_bytes == 0 && "loaders are closed before their engine");
     sti_mutex_unlock(&engine->lock);
+    sti_peers_close(engine->peers);
     /* The pool first: its last jobs may still wake the loop, which has nothing under
      * way. */
     sti_pool_close(engine->pool);
@@ -274,6 +279,12 @@ struct sti_loop *
 sti_engine_loop(struct sti_engine *engine)
 {
     return engine->loop;
+}
+
+struct sti_peers *
+sti_engine_peers(struct sti_engine *engine)
+{
+    return engine->peers;
 }
 
 struct sti_pool *

@@ -12,6 +12,7 @@
 #include <stoker/loader.h>
 
 #include "engine/loop.h"
+#include "engine/peers.h"
 #include "model/hierarchy.h"
 #include "policy/cost_curve.h"
 
@@ -28,6 +29,9 @@ sti_engine_close(struct sti_engine *engine);
 
 struct sti_loop *
 sti_engine_loop(struct sti_engine *engine);
+/* NULL: this rank is on its own. */
+struct sti_peers *
+sti_engine_peers(struct sti_engine *engine);
 struct sti_pool *
 sti_engine_pool(struct sti_engine *engine);
 uint32_t

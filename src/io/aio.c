@@ -393,6 +393,14 @@ sti_aio_wake(struct sti_aio *aio)
     (void)n; /* EAGAIN only: the counter is full, so the owner is being woken anyway */
 }
 
+void
+sti_aio_watch(struct sti_aio *aio, int fd)
+{
+    if (aio->method->unwatch)
+        aio->method->unwatch(aio);
+    aio->watch_fd = fd;
+}
+
 uint32_t
 sti_aio_pending(const struct sti_aio *aio)
 {
@@ -489,6 +497,7 @@ sti_aio_open(struct sti_aio **ret_aio, const struct sti_aio_opts *opts, stk_erro
     aio->pool = opts->pool;
     aio->queue_depth = opts->queue_depth;
     aio->max_open_files = opts->max_open_files;
+    aio->watch_fd = -1;
     sti_aio_queue_init(&aio->line);
     sti_aio_queue_init(&aio->ready);
     sti_aio_queue_init(&aio->remote);

@@ -145,6 +145,14 @@ sti_aio_hurry(struct sti_aio *aio);
 void
 sti_aio_wake(struct sti_aio *aio);
 
+/*
+ * From now on a wait of the owner also ends when fd is readable, as long as it is; whoever
+ * has it makes it unreadable again. Borrowed; one descriptor, -1: none (any more). Owner
+ * only, and before fd is closed.
+ */
+void
+sti_aio_watch(struct sti_aio *aio, int fd);
+
 /* Operations submitted and not yet done. */
 uint32_t
 sti_aio_pending(const struct sti_aio *aio);

@@ -17,9 +17,10 @@ struct sti_aio_queue {
 /*
  * A method. open and close are called by the owner; start gives one operation to the
  * method, which may hold it until flush; wait blocks until the event descriptor is
- * written, an operation has completed or the timeout is over. submitted (or NULL) is told
- * of each operation as soon as it is submitted. A completed operation is handed to
- * sti_aio_complete() on the owner's thread or to sti_aio_complete_remote() on any other.
+ * written, the watched one is readable, an operation has completed or the timeout is
+ * over. submitted (or NULL) is told of each operation as soon as it is submitted. A
+ * completed operation is handed to sti_aio_complete() on the owner's thread or to
+ * sti_aio_complete_remote() on any other.
  */
 struct sti_aio_method {
     const char *name;
@@ -29,6 +30,7 @@ struct sti_aio_method {
     void (*start)(struct sti_aio *aio, struct sti_aio_op *op);
     void (*flush)(struct sti_aio *aio);
     void (*wait)(struct sti_aio *aio, uint64_t timeout_ns);
+    void (*unwatch)(struct sti_aio *aio); /* NULL, or watch_fd is about to change */
 };
 
 /*
@@ -86,6 +88,7 @@ struct sti_aio {
     uint32_t n_files;       /* READ_FILE among them */
     uint32_t n_pending;     /* all that is not done */
     uint64_t batch_wait_ns; /* the owner sleeps no longer, waiting for a part; 0: for one */
+    int watch_fd;           /* ends waits while it is readable; -1: none */
     struct sti_job *pool_first[STI_LANES]; /* jobs gathered for the next flush */
     struct sti_job **pool_last[STI_LANES];
     uint32_t n_pool[STI_LANES];
@@ -118,7 +121,13 @@ sti_aio_complete(struct sti_aio *aio, struct sti_aio_op *op);
 void
 sti_aio_start_on_pool(struct sti_aio *aio, struct sti_aio_op *op);
 
-/* Sleeps until the event descriptor is written or the timeout is over; owner's thread. */
+/* Sleeps until the event descriptor is written, the watched one is readable or the timeout
+ * is over, and leaves both as they are; owner's thread. Returns whether something is to be
+ * read from the event descriptor. */
+bool
+sti_aio_sleep(const struct sti_aio *aio, uint64_t timeout_ns);
+
+/* The same, and takes the event; owner's thread. */
 void
 sti_aio_wait_event(struct sti_aio *aio, uint64_t timeout_ns);
 

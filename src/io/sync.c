@@ -175,18 +175,25 @@ sync_flush(struct sti_aio *aio)
     (void)aio; /* aio.c hands the gathered jobs to the pool */
 }
 
+bool
+sti_aio_sleep(const struct sti_aio *aio, uint64_t timeout_ns)
+{
+    /* poll passes over a descriptor of -1. */
+    struct pollfd fds[] = {{.fd = aio->event_fd, .events = POLLIN},
+                           {.fd = aio->watch_fd, .events = POLLIN}};
+    struct timespec timeout = {.tv_sec = (time_t)(timeout_ns / STI_NS_PER_S),
+                               .tv_nsec = (long)(timeout_ns % STI_NS_PER_S)};
+
+    int rc = ppoll(fds, 2, timeout_ns == UINT64_MAX ? NULL : &timeout, NULL);
+    return rc > 0 && (fds[0].revents & POLLIN);
+}
+
 void
 sti_aio_wait_event(struct sti_aio *aio, uint64_t timeout_ns)
 {
-    struct pollfd poll_fd = {.fd = aio->event_fd, .events = POLLIN};
-    struct timespec timeout = {.tv_sec = (time_t)(timeout_ns / STI_NS_PER_S),
-                               .tv_nsec = (long)(timeout_ns % STI_NS_PER_S)};
     uint64_t count;
 
-    if (timeout_ns == 0)
-        return;
-    int rc = ppoll(&poll_fd, 1, timeout_ns == UINT64_MAX ? NULL : &timeout, NULL);
-    if (rc > 0) {
+    if (timeout_ns > 0 && sti_aio_sleep(aio, timeout_ns)) {
         ssize_t n = read(aio->event_fd, &count, sizeof(count));
         (void)n; /* EAGAIN: somebody's news was already taken */
     }

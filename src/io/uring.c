@@ -33,7 +33,7 @@
 #include "base/mem.h"
 #include "io/aio_internal.h"
 
-enum part { PART_MAIN, PART_OPEN, PART_CLOSE, PARTS_MASK = 7 };
+enum part { PART_MAIN, PART_OPEN, PART_CLOSE, PART_WATCH, PART_NOTHING, PARTS_MASK = 7 };
 
 #define NOT_TAKEN INT32_MIN /* the result of an entry that the kernel did not take */
 #define POLL_NS UINT64_C(1000000)
@@ -49,7 +49,8 @@ struct uring {
     uint32_t n_of_failed;       /* completions of a chain whose open failed */
     uint64_t event_count;       /* the event descriptor is read into this */
     bool is_event_armed;
-    bool is_broken; /* the kernel takes no more entries: new operations go to the pool */
+    bool is_watch_armed; /* a poll of the watched descriptor is under way */
+    bool is_broken;      /* the kernel takes no more entries: new operations go to the pool */
     const struct sti_aio_op *half_taken; /* its open was taken, its read was not */
     uint32_t n_free_slots;
     uint32_t free_slots[];
@@ -179,6 +180,17 @@ arm_event(const struct sti_aio *aio, struct uring *uring)
     uring->is_event_armed = true;
 }
 
+static void
+arm_watch(const struct sti_aio *aio, struct uring *uring)
+{
+    if (aio->watch_fd < 0 || uring->is_watch_armed || uring->is_broken)
+        return;
+    struct io_uring_sqe *sqe = get_sqe(uring);
+    io_uring_prep_poll_add(sqe, aio->watch_fd, POLLIN);
+    io_uring_sqe_set_data64(sqe, PART_WATCH);
+    uring->is_watch_armed = true;
+}
+
 static struct sti_aio_op *
 op_of(uint64_t data)
 {
@@ -190,10 +202,12 @@ take_result(struct sti_aio *aio, struct uring *uring, uint64_t data, int32_t res
 {
     struct sti_aio_op *op = op_of(data);
 
-    if (data == 0) {
-        uring->is_event_armed = false;
+    if (data == 0 || data == PART_WATCH) {
+        *(data == 0 ? &uring->is_event_armed : &uring->is_watch_armed) = false;
         return;
     }
+    if (data == PART_NOTHING)
+        return;
     switch ((enum part)(data & PARTS_MASK)) {
     case PART_MAIN:
         op->result = result;
@@ -208,6 +222,8 @@ take_result(struct sti_aio *aio, struct uring *uring, uint64_t data, int32_t res
         }
         break;
     case PART_CLOSE:
+    case PART_WATCH:
+    case PART_NOTHING:
     case PARTS_MASK:
         break; /* a close that follows a failed open is cancelled; others cannot fail */
     }
@@ -306,24 +322,37 @@ uring_flush(struct sti_aio *aio)
     check_submit(aio, uring, io_uring_submit(&uring->ring));
 }
 
+/* The poll would outlive the descriptor's closing and name another one by then. */
+static void
+uring_unwatch(struct sti_aio *aio)
+{
+    struct uring *uring = aio->method_state;
+
+    if (!uring->is_watch_armed || uring->is_broken)
+        return;
+    struct io_uring_sqe *sqe = get_sqe(uring);
+    io_uring_prep_cancel64(sqe, PART_WATCH, 0);
+    io_uring_sqe_set_data64(sqe, PART_NOTHING);
+    uring_flush(aio);
+}
+
 /*
  * Sleeps beside the ring, not in it. The kernel wakes an owner that waits in the ring for
  * every chain that goes on from its open to its read, however many completions it waits
  * for; one that does not wait finds them all when it comes back, and starts their reads
- * together. An event wakes it here too, since its descriptor is watched.
+ * together. An event wakes it here too, and so does a watched descriptor, which would be
+ * but one of the completions that a wait in the ring is for.
  */
 static void
 wait_beside_ring(struct sti_aio *aio, struct uring *uring, uint64_t timeout_ns)
 {
-    struct pollfd event = {.fd = aio->event_fd, .events = POLLIN};
-    const struct timespec timeout = {.tv_nsec = (long)timeout_ns};
     struct __kernel_timespec at_once = {0};
     struct io_uring_cqe *cqe;
 
     uring_flush(aio);
     if (uring->is_broken || io_uring_cq_ready(&uring->ring) > 0)
         return;
-    (void)ppoll(&event, 1, &timeout, NULL); /* early or late, the ring is asked */
+    (void)sti_aio_sleep(aio, timeout_ns); /* early or late, the ring is asked */
     /* Not io_uring_get_events(), for which newer kernels take a few of what has come. */
     int rc = io_uring_wait_cqes(&uring->ring, &cqe, uring->n_expected, &at_once, NULL);
     check_submit(aio, uring, rc);
@@ -341,7 +370,7 @@ wait_on_ring(struct sti_aio *aio, struct uring *uring, uint64_t timeout_ns)
         uint64_t most_ns = sti_aio_wait_ns(n_wanted);
 
         timeout_ns = timeout_ns < most_ns ? timeout_ns : most_ns;
-        if (likely_ns >= BESIDE_NS) {
+        if (likely_ns >= BESIDE_NS || aio->watch_fd >= 0) {
             wait_beside_ring(aio, uring, timeout_ns < likely_ns ? timeout_ns : likely_ns);
             return;
         }
@@ -364,6 +393,7 @@ uring_wait(struct sti_aio *aio, uint64_t timeout_ns)
     uint64_t began_ns = sti_clock_ns();
 
     arm_event(aio, uring);
+    arm_watch(aio, uring);
     if (uring->is_broken) /* sleeps as sync does, but looks whether the kernel is done */
         sti_aio_wait_event(aio, is_kernel_busy && timeout_ns > POLL_NS ? POLL_NS : timeout_ns);
     else if (io_uring_cq_ready(&uring->ring) == 0)
@@ -494,7 +524,7 @@ hint(int rc)
 static int
 uring_open(struct sti_aio *aio, stk_error *err)
 {
-    uint32_t n_entries = 3 * aio->queue_depth + 1;
+    uint32_t n_entries = 3 * aio->queue_depth + 3; /* event, watch, and the end of a watch */
     struct uring *uring =
         sti_mem_new(1, sizeof(*uring) + aio->max_open_files * sizeof(uring->free_slots[0]));
     int rc;
@@ -537,4 +567,5 @@ const struct sti_aio_method sti_aio_uring_method = {
     .start = uring_start,
     .flush = uring_flush,
     .wait = uring_wait,
+    .unwatch = uring_unwatch,
 };

@@ -20,6 +20,7 @@
 #include "base/mem.h"
 #include "engine/memory_limit.h"
 #include "loader/resolve.h"
+#include "loader/share.h"
 #include "loader/state.h"
 #include "tier/origin.h"
 #include "tier/staging.h"
@@ -30,6 +31,7 @@ struct sti_loader {
     struct sti_resolved resolved;
     struct sti_fetcher *fetcher;
     struct sti_task task;
+    struct sti_share share; /* with other ranks */
     uint64_t epoch_batches; /* 0 for a list */
     uint64_t epoch;
     uint64_t epoch_step;
@@ -98,65 +100,113 @@ take_ssds(struct sti_loader *loader, stk_error *err)
 static int
 begin_at_state(struct sti_loader *loader, const stk_loader_opts *opts, stk_error *err);
 
+/* Takes this loader's parts of the engine. */
+static int
+take_parts(struct sti_loader *loader, const struct sti_plan_opts *asked, stk_error *err)
+{
+    struct sti_engine *engine = loader->engine;
+    struct sti_fetcher_opts *opts = &loader->resolved.fetcher;
+    int rc = sti_loader_resolve(&loader->resolved, asked, err);
+
+    if (rc == 0)
+        rc = sti_memory_check(opts->staging_bytes, "staging", err);
+    if (rc == 0)
+        rc = sti_engine_take_ram(engine, opts->ram_bytes, loader->resolved.ram_least_bytes,
+                                 &opts->ram_bytes, err);
+    if (rc < 0) {
+        opts->ram_bytes = 0; /* nothing is taken */
+        return rc;
+    }
+    return take_ssds(loader, err);
+}
+
+static void
+return_parts(struct sti_loader *loader)
+{
+    sti_engine_return_files(loader->engine, loader->resolved.fetcher.open_files);
+    sti_engine_return_ssds(loader->engine, loader->ssd_bytes);
+    sti_engine_return_ram(loader->engine, loader->resolved.fetcher.ram_bytes);
+}
+
+/* The epoch that a state begins in; a bad one is found when it is taken. */
+static uint64_t
+first_epoch(const stk_loader_opts *opts)
+{
+    struct sti_loader_state saved;
+
+    if (!opts->state || sti_loader_state_decode(&saved, opts->state, opts->state_bytes, NULL) < 0)
+        return 0;
+    return saved.epoch;
+}
+
+/* Opens the way to the other ranks' loaders. code: as sti_share_opts has it. */
+static int
+open_share(struct sti_loader *loader, const stk_loader_opts *opts, int code, stk_error *err)
+{
+    const struct sti_share_opts share = {.engine = loader->engine,
+                                         .dataset = loader->dataset,
+                                         .resolved = &loader->resolved,
+                                         .first_epoch = first_epoch(opts),
+                                         .code = code};
+    int rc = sti_share_open(&loader->share, &share, err);
+
+    loader->resolved.fetcher.peering = loader->share.peering;
+    return rc;
+}
+
+static int
+open_fetcher(struct sti_loader *loader, const stk_loader_opts *opts, stk_error *err)
+{
+    struct sti_engine *engine = loader->engine;
+    struct sti_fetcher_opts *fetcher_opts = &loader->resolved.fetcher;
+
+    fetcher_opts->queue_depth = sti_engine_queue_depth(engine);
+    fetcher_opts->open_files = sti_engine_take_files(engine, sti_dataset_files(loader->dataset));
+    fetcher_opts->is_buffered = sti_engine_is_buffered(engine);
+    fetcher_opts->aio = sti_loop_aio(sti_engine_loop(engine));
+    fetcher_opts->pool = sti_engine_pool(engine);
+    fetcher_opts->wake = wake_loop;
+    fetcher_opts->wake_context = sti_engine_loop(engine);
+    fetcher_opts->budget = find_budget(engine, loader->dataset);
+    int rc = sti_fetcher_new(&loader->fetcher, fetcher_opts, err);
+    if (rc < 0)
+        return rc;
+    loader->epoch_batches = sti_fetcher_epoch_batches(loader->fetcher);
+    return opts->state ? begin_at_state(loader, opts, err) : 0;
+}
+
 int
 sti_loader_open(struct sti_loader **ret_loader, struct sti_engine *engine,
                 const struct sti_dataset *dataset, const stk_loader_opts *opts,
                 const stk_order_opts *order, stk_error *err)
 {
     struct sti_loader *loader = sti_mem_new(1, sizeof(*loader));
-    const struct sti_plan_opts asked = {.opts = opts, .order = order, .dataset = dataset};
-    uint64_t ram_bytes;
+    struct sti_plan_opts asked = {.opts = opts, .order = order, .dataset = dataset};
 
     if (!loader)
         return sti_error_set(err, -ENOMEM, "no memory for the loader");
+    if (sti_engine_peers(engine)) {
+        asked.world = sti_comm_world(sti_peers_comm(sti_engine_peers(engine)));
+        asked.rank = sti_comm_rank(sti_peers_comm(sti_engine_peers(engine)));
+    }
     loader->engine = engine;
     loader->dataset = dataset;
-    struct sti_fetcher_opts *fetcher_opts = &loader->resolved.fetcher;
-    int rc = sti_loader_resolve(&loader->resolved, &asked, err);
+    int rc = take_parts(loader, &asked, err);
+    if (sti_loader_is_shared(&asked))
+        rc = open_share(loader, opts, rc, err);
     if (rc == 0)
-        rc = sti_memory_check(fetcher_opts->staging_bytes, "staging", err);
-    if (rc < 0)
-        goto err_free;
-    rc = sti_engine_take_ram(engine, fetcher_opts->ram_bytes, loader->resolved.ram_least_bytes,
-                             &ram_bytes, err);
-    if (rc < 0)
-        goto err_free;
-    fetcher_opts->ram_bytes = ram_bytes;
-    rc = take_ssds(loader, err);
-    if (rc < 0)
-        goto err_ram;
-    fetcher_opts->queue_depth = sti_engine_queue_depth(engine);
-    fetcher_opts->open_files = sti_engine_take_files(engine, sti_dataset_files(dataset));
-    fetcher_opts->is_buffered = sti_engine_is_buffered(engine);
-    fetcher_opts->aio = sti_loop_aio(sti_engine_loop(engine));
-    fetcher_opts->pool = sti_engine_pool(engine);
-    fetcher_opts->wake = wake_loop;
-    fetcher_opts->wake_context = sti_engine_loop(engine);
-    fetcher_opts->budget = find_budget(engine, dataset);
-    rc = sti_fetcher_new(&loader->fetcher, fetcher_opts, err);
-    if (rc < 0)
-        goto err_taken;
-    loader->epoch_batches = sti_fetcher_epoch_batches(loader->fetcher);
-    if (opts->state) {
-        rc = begin_at_state(loader, opts, err);
-        if (rc < 0)
-            goto err_fetcher;
+        rc = open_fetcher(loader, opts, err);
+    if (rc < 0) {
+        sti_share_close(&loader->share);
+        sti_fetcher_free(loader->fetcher);
+        return_parts(loader);
+        sti_mem_free(loader);
+        return rc;
     }
     loader->task = (struct sti_task){.step = sti_fetcher_step, .context = loader->fetcher};
     sti_loop_attach(sti_engine_loop(engine), &loader->task);
     *ret_loader = loader;
     return 0;
-
-err_fetcher:
-    sti_fetcher_free(loader->fetcher);
-err_taken:
-    sti_engine_return_files(engine, fetcher_opts->open_files);
-    sti_engine_return_ssds(engine, loader->ssd_bytes);
-err_ram:
-    sti_engine_return_ram(engine, ram_bytes);
-err_free:
-    sti_mem_free(loader);
-    return rc;
 }
 
 void
@@ -164,12 +214,13 @@ sti_loader_close(struct sti_loader *loader)
 {
     if (!loader)
         return;
+    if (loader->share.peering)
+        sti_staging_command(sti_fetcher_staging(loader->fetcher), STI_COMMAND_LEAVE, 0, 0);
     sti_staging_command(sti_fetcher_staging(loader->fetcher), STI_COMMAND_STOP, 0, 0);
     sti_loop_detach(sti_engine_loop(loader->engine), &loader->task);
+    sti_share_close(&loader->share);
     sti_fetcher_free(loader->fetcher);
-    sti_engine_return_ssds(loader->engine, loader->ssd_bytes);
-    sti_engine_return_files(loader->engine, loader->resolved.fetcher.open_files);
-    sti_engine_return_ram(loader->engine, loader->resolved.fetcher.ram_bytes);
+    return_parts(loader);
     sti_mem_free(loader);
 }
 
@@ -349,6 +400,16 @@ is_position(const struct sti_loader *loader, uint64_t epoch, uint64_t epoch_step
     if (epoch_step >= loader->epoch_batches || epoch > UINT32_MAX)
         return false;
     return epochs == 0 || epoch < epochs || (epoch == epochs && epoch_step == 0);
+}
+
+int
+sti_loader_leave(struct sti_loader *loader)
+{
+    if (loader->n_out > 0)
+        return -EBUSY;
+    if (loader->share.peering)
+        sti_staging_command(sti_fetcher_staging(loader->fetcher), STI_COMMAND_LEAVE, 0, 0);
+    return 0;
 }
 
 int
@@ -583,6 +644,12 @@ sti_loader_stats(struct sti_loader *loader, uint64_t epoch, stk_loader_stats *st
     stats->resident_bytes = staging->usage.resident_bytes;
     stats->replaced = staging->n_replaced;
     stats->allocations = staging->usage.n_outside;
+    if (epoch == UINT64_MAX)
+        stats->origin_bytes += staging->usage.beside_bytes;
+    stats->peer_served = staging->usage.served_samples;
+    stats->peer_served_bytes = staging->usage.served_bytes;
+    stats->peer_failed = staging->usage.n_peer_failed;
+    stats->peer_corrupt = staging->usage.n_peer_corrupt;
     stats->ssd_bytes = staging->usage.ssd.used_bytes;
     stats->ssd_written_bytes = staging->usage.ssd.written_bytes;
     stats->ssd_refused = staging->usage.ssd.n_refused;

@@ -32,6 +32,8 @@ sti_loader_release(struct sti_loader *loader, stk_batch *batch);
 void
 sti_loader_interrupt(struct sti_loader *loader);
 int
+sti_loader_leave(struct sti_loader *loader);
+int
 sti_loader_seek(struct sti_loader *loader, uint64_t epoch, uint64_t epoch_step);
 int
 sti_loader_push(struct sti_loader *loader, const uint64_t *ids, uint64_t n, bool is_epoch_end,

@@ -10,7 +10,9 @@
 
 #include "base/error.h"
 #include "format/view.h"
+#include "policy/holders.h"
 #include "policy/place.h"
+#include "tier/catalog.h"
 #include "tier/origin.h"
 #include "tier/staging.h"
 #include "tier/store.h"
@@ -50,7 +52,7 @@ check(const stk_loader_opts *opts, stk_error *err)
         {"batch_size", opts->batch_size, 1, BATCH_SIZE_MAX},
         {"drop_last", opts->drop_last, 0, 1},
         {"horizon_epochs", opts->horizon_epochs, 1, 64},
-        {"policy", opts->policy, STK_POLICY_NONE, STK_POLICY_NEXT_USE},
+        {"policy", opts->policy, STK_POLICY_NONE, STK_POLICY_PAPER},
         {"layout", opts->layout, STK_LAYOUT_RAW, STK_LAYOUT_FIXED},
         {"bad_sample", opts->bad_sample, STK_BAD_FAIL, STK_BAD_REPLACE},
         {"staging_batches", opts->staging_batches, 2, 65536},
@@ -330,6 +332,60 @@ resolve_ssd(struct sti_resolved *resolved, const struct sti_plan_opts *asked, st
     return 0;
 }
 
+static bool
+asks_for_peers(uint32_t policy)
+{
+    return policy == STK_POLICY_COORDINATED || policy == STK_POLICY_PAPER;
+}
+
+bool
+sti_loader_is_shared(const struct sti_plan_opts *asked)
+{
+    const stk_order_opts *order = asked->order;
+    uint32_t policy = asked->opts->policy;
+
+    if (asked->world <= 1 || sti_dataset_count(asked->dataset) > STI_CATALOG_TABLE_MAX)
+        return false;
+    return asks_for_peers(policy) || (policy == STK_POLICY_DEFAULT && order && order->world > 1 &&
+                                      order->kind != STK_ORDER_LIST);
+}
+
+/* What a loader that all ranks open has to be. */
+static int
+resolve_shared(struct sti_fetcher_opts *fetcher, const struct sti_plan_opts *asked, stk_error *err)
+{
+    const struct sti_order *order = &fetcher->order;
+    uint32_t policy = asked->opts->policy;
+
+    if (!sti_loader_is_shared(asked)) {
+        if (asks_for_peers(policy) && asked->world == 0)
+            return sti_error_set(err, -EINVAL,
+                                 "policy coordinated and paper need an engine that was opened "
+                                 "with comm");
+        return 0;
+    }
+    if (order->kind == STK_ORDER_LIST)
+        return sti_error_set(err, -EINVAL,
+                             "policy coordinated and paper need an order that all ranks know, "
+                             "not a list");
+    if (order->world != asked->world || order->rank != asked->rank)
+        return sti_error_set(err, -EINVAL,
+                             "order: rank %" PRIu32 " of %" PRIu32 " is not this engine's, %" PRIu32
+                             " of %" PRIu32,
+                             order->rank, order->world, asked->rank, asked->world);
+    if (order->world >= UINT16_MAX)
+        return sti_error_set(err, STK_E_INFEASIBLE,
+                             "%" PRIu32 " ranks are more than can hold samples for each other, %d",
+                             order->world, UINT16_MAX - 1);
+    fetcher->shared_policy = policy == STK_POLICY_PAPER ? STK_POLICY_PAPER : STK_POLICY_COORDINATED;
+    if (policy == STK_POLICY_PAPER && order->n > STI_HOLDERS_COUNTS_MAX / order->world)
+        return sti_error_set(err, STK_E_INFEASIBLE,
+                             "policy paper counts who reads what: %" PRIu64 " samples on %" PRIu32
+                             " ranks are too many",
+                             order->n, order->world);
+    return 0;
+}
+
 int
 sti_loader_resolve(struct sti_resolved *ret_resolved, const struct sti_plan_opts *asked,
                    stk_error *err)
@@ -356,7 +412,8 @@ sti_loader_resolve(struct sti_resolved *ret_resolved, const struct sti_plan_opts
     if (rc < 0)
         return rc;
     uint64_t n = sti_dataset_count(asked->dataset);
-    fetcher->policy = sti_place_resolve(opts->policy, n);
+    fetcher->policy =
+        sti_place_resolve(asks_for_peers(opts->policy) ? STK_POLICY_DEFAULT : opts->policy, n);
     if (n > STI_CATALOG_TABLE_MAX &&
         (fetcher->policy == STK_POLICY_LRU || fetcher->policy == STK_POLICY_NEXT_USE))
         return sti_error_set(err, STK_E_INFEASIBLE,
@@ -364,7 +421,9 @@ sti_loader_resolve(struct sti_resolved *ret_resolved, const struct sti_plan_opts
                              " samples; use pin or none",
                              STI_CATALOG_TABLE_MAX);
     fetcher->held_epochs = held_epochs(fetcher, opts);
-    rc = resolve_ram(&resolved, asked, err);
+    rc = resolve_shared(fetcher, asked, err);
+    if (rc == 0)
+        rc = resolve_ram(&resolved, asked, err);
     if (rc == 0)
         rc = resolve_ssd(&resolved, asked, err);
     if (rc < 0)

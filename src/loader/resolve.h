@@ -13,6 +13,8 @@ struct sti_plan_opts {
     const stk_loader_opts *opts;
     const stk_order_opts *order;
     const struct sti_dataset *dataset;
+    uint32_t world; /* of the engine's peers; 0: it has none */
+    uint32_t rank;
 };
 
 /* The loader's options as resolved. ram_bytes is what the data set can use; the engine
@@ -24,6 +26,13 @@ struct sti_resolved {
     uint64_t ssd_bytes;       /* what the data set can use of the SSD directories together */
     uint64_t ssd_least_bytes;
 };
+
+/*
+ * Whether a loader is to be opened by all ranks together: it asks for it, or leaves the
+ * policy open and reads one rank's part of an order.
+ */
+bool
+sti_loader_is_shared(const struct sti_plan_opts *asked);
 
 /*
  * Fills ret_resolved but for what belongs to the engine. Errors: -EINVAL (err names the

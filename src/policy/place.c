@@ -29,11 +29,19 @@ sti_place_keep(stk_policy policy, enum sti_next_use next_use, uint64_t n_bytes,
         return STI_KEEP_BY_RECENT;
     case STK_POLICY_DEFAULT:
     case STK_POLICY_NEXT_USE:
+    case STK_POLICY_COORDINATED:
         return keep_by_next(next_use);
     case STK_POLICY_NONE:
+    case STK_POLICY_PAPER:
         break;
     }
     return STI_KEEP_NOT;
+}
+
+enum sti_keep
+sti_place_keep_shared(stk_policy policy, bool is_mine, enum sti_next_use next_use)
+{
+    return is_mine ? STI_KEEP_PINNED : sti_place_keep(policy, next_use, 0, 0);
 }
 
 stk_policy

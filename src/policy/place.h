@@ -47,6 +47,14 @@ sti_place_keep(stk_policy policy, enum sti_next_use next_use, uint64_t n_bytes,
                uint64_t pin_room_bytes);
 
 /*
+ * The same where ranks hold samples for each other (assign.h). What is this rank's to hold
+ * stays for good; of the rest, by coordinated, copies stay by next use in the room that is
+ * left, by paper none.
+ */
+enum sti_keep
+sti_place_keep_shared(stk_policy policy, bool is_mine, enum sti_next_use next_use);
+
+/*
  * The policy that a request for the default means: next-use, unless the order is computed
  * per element over more samples than positions can be indexed (2^30); then pin.
  */

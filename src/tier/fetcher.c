@@ -112,14 +112,57 @@ source_of(const struct sti_fetcher *fetcher, uint64_t sample)
 }
 
 bool
+sti_fetcher_bring(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sample,
+                  enum stk_tier *ret_tier, int *ret_code)
+{
+    struct sti_ssd_place place;
+    struct sti_extent extent;
+    uint32_t holder = STI_HOLDERS_NOBODY;
+
+    *ret_code = 0;
+    *ret_tier = STK_TIER_SSD;
+    if (sti_ssd_find(fetcher->ssd, sample, &place))
+        return sti_fetcher_read_ssd(fetcher, waiter, sample, &place);
+    *ret_tier = STK_TIER_PEER;
+    if (fetcher->peering && !sti_fetcher_is_mine(fetcher, sample))
+        holder = sti_peering_holder(fetcher->peering, sample, fetcher->peering->rank);
+    if (holder != STI_HOLDERS_NOBODY)
+        return sti_fetcher_read_peer(fetcher, waiter, sample, holder);
+    *ret_tier = STK_TIER_ORIGIN;
+    *ret_code = sti_dataset_extent(fetcher->opts.dataset, sample, &extent);
+    return *ret_code < 0 || sti_fetcher_read(fetcher, waiter, sample, &extent);
+}
+
+/* A sample that is neither in memory nor on its way is to be brought for an item. */
+static bool
+take_absent(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item, uint64_t sample)
+{
+    uint32_t waiter = sti_fetcher_new_waiter(fetcher, record, item);
+    enum stk_tier tier;
+    int code;
+
+    if (waiter == STI_NO_WAITER)
+        return false;
+    if (!sti_fetcher_bring(fetcher, waiter, sample, &tier, &code)) {
+        sti_fetcher_free_waiter(fetcher, waiter);
+        return false;
+    }
+    if (code < 0) {
+        sti_fetcher_free_waiter(fetcher, waiter);
+        sti_fetcher_fail(fetcher, record, item, &(struct sti_bad){.sample = sample, .code = code});
+        return true;
+    }
+    account_item(fetcher, record, item, sample, tier);
+    return true;
+}
+
+bool
 sti_fetcher_take(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
                  uint64_t sample, bool is_substitute)
 {
     struct sti_entry *entry = sti_catalog_find(fetcher->catalog, sample);
     enum sti_sample_state state = entry ? (enum sti_sample_state)entry->state : STI_SAMPLE_ABSENT;
-    struct sti_extent extent;
     uint32_t waiter;
-    int rc;
 
     if (!is_substitute && !has_room(fetcher, sti_dataset_length(fetcher->opts.dataset, sample)))
         return false;
@@ -149,22 +192,7 @@ sti_fetcher_take(struct sti_fetcher *fetcher, struct sti_record *record, uint32_
     case STI_SAMPLE_ABSENT:
         break;
     }
-    struct sti_ssd_place place;
-    if (sti_ssd_find(fetcher->ssd, sample, &place)) {
-        if (!sti_fetcher_read_ssd(fetcher, record, item, sample, &place))
-            return false;
-        account_item(fetcher, record, item, sample, STK_TIER_SSD);
-        return true;
-    }
-    rc = sti_dataset_extent(fetcher->opts.dataset, sample, &extent);
-    if (rc < 0) {
-        sti_fetcher_fail(fetcher, record, item, &(struct sti_bad){.sample = sample, .code = rc});
-        return true;
-    }
-    if (!sti_fetcher_read(fetcher, record, item, sample, &extent))
-        return false;
-    account_item(fetcher, record, item, sample, STK_TIER_ORIGIN);
-    return true;
+    return take_absent(fetcher, record, item, sample);
 }
 
 /* ---- the stream -------------------------------------------------------------------- */
@@ -237,6 +265,23 @@ open_record(struct sti_fetcher *fetcher, const struct sti_batch_cut *cut)
     return record;
 }
 
+/* What a batch that is all taken says beside its samples: the bound as of now, with peers
+ * that of all ranks together, and what was read for no batch since the last one. */
+static void
+count_at_end(struct sti_fetcher *fetcher, struct sti_record *record)
+{
+    record->epoch_bound_bytes = sti_bound_of_epoch(&fetcher->bound);
+    record->run_bound_bytes = sti_bound_bytes(&fetcher->bound);
+    if (fetcher->peering) {
+        const struct sti_holders *holders = &fetcher->peering->holders;
+
+        record->epoch_bound_bytes = sti_holders_bound(holders, record->cut.epoch);
+        record->run_bound_bytes = sti_holders_bound_until(holders, record->cut.epoch);
+    }
+    record->origin_bytes += fetcher->beside_bytes;
+    fetcher->beside_bytes = 0;
+}
+
 /* Fills one batch as far as possible; false when the walk has to stop for now. */
 static bool
 walk_batch(struct sti_fetcher *fetcher)
@@ -267,8 +312,7 @@ walk_batch(struct sti_fetcher *fetcher)
             return false;
         }
     }
-    record->epoch_bound_bytes = sti_bound_of_epoch(&fetcher->bound);
-    record->run_bound_bytes = sti_bound_bytes(&fetcher->bound);
+    count_at_end(fetcher, record);
     fetcher->record = NULL;
     return true;
 }
@@ -361,9 +405,14 @@ seek(struct sti_fetcher *fetcher, uint64_t epoch, uint64_t idx)
     /* Samples under way lose their uses; what they hold of FIXED memory goes with
      * them. */
     sti_fetcher_drop_waiters(fetcher);
-    release_records(fetcher, sti_staging_take_ready(&fetcher->staging));
-    while ((record = sti_record_list_pop(&fetcher->staging.filling)) != NULL)
+    struct sti_record *dropped = sti_staging_take_ready(&fetcher->staging);
+    for (record = dropped; record; record = record->next)
+        fetcher->beside_bytes += record->origin_bytes; /* nobody is going to be told with it */
+    release_records(fetcher, dropped);
+    while ((record = sti_record_list_pop(&fetcher->staging.filling)) != NULL) {
+        fetcher->beside_bytes += record->origin_bytes;
         release_record(fetcher, record);
+    }
     fetcher->record = NULL;
     fetcher->raw_bytes = 0;
     sti_fetcher_forget_positions(fetcher);
@@ -372,23 +421,63 @@ seek(struct sti_fetcher *fetcher, uint64_t epoch, uint64_t idx)
     sti_fetcher_renew_positions(fetcher);
 }
 
-/* Carries a command out once nothing is in other hands; true while one is pending. */
+/* Stays for those that need this rank. */
+static uint64_t
+leave(struct sti_fetcher *fetcher)
+{
+    fetcher->is_leaving = true;
+    if (!fetcher->peering)
+        return 0;
+    sti_fetcher_submit_growing(fetcher);
+    return sti_peering_leave(fetcher->peering);
+}
+
+static void
+stop_peers(struct sti_fetcher *fetcher)
+{
+    if (!fetcher->peering)
+        return;
+    sti_peering_refuse(fetcher->peering);
+    sti_fetcher_cancel_fetches(fetcher);
+}
+
+/* Whether memory is in the hands of peers, or of the pool for them. */
 static bool
-obey(struct sti_fetcher *fetcher)
+is_with_peers(const struct sti_fetcher *fetcher)
+{
+    const struct sti_peering *peering = fetcher->peering;
+
+    return peering && (peering->n_asked > 0 || peering->n_fetching > 0);
+}
+
+/* Carries a command out once nothing is in other hands; true while one is pending.
+ * ret_wanted_ns: when to come back, if nothing else causes it. */
+static bool
+obey(struct sti_fetcher *fetcher, uint64_t *ret_wanted_ns)
 {
     uint64_t epoch, idx;
     enum sti_command command = sti_staging_pending_command(&fetcher->staging, &epoch, &idx);
 
     if (command == STI_COMMAND_NONE)
         return false;
+    if (command == STI_COMMAND_LEAVE) {
+        uint64_t wanted_ns = leave(fetcher);
+
+        if (wanted_ns > 0) {
+            *ret_wanted_ns = wanted_ns;
+            return true;
+        }
+    }
     if (command == STI_COMMAND_STOP) {
         fetcher->is_stopped = true;
+        stop_peers(fetcher);
         sti_fetcher_submit_growing(fetcher);
         sti_aio_hurry(fetcher->opts.aio); /* a close does not wait for an emulated device */
     }
     if (fetcher->n_decoding > 0 ||
         (command == STI_COMMAND_STOP &&
-         (fetcher->n_reading > 0 || sti_origin_is_busy(&fetcher->origin))))
+         (fetcher->n_reading > 0 || sti_origin_is_busy(&fetcher->origin) ||
+          is_with_peers(fetcher))))
         return true;
     if (command == STI_COMMAND_STOP && !sti_ssd_finish(fetcher->ssd))
         return true;
@@ -417,19 +506,41 @@ tell_arbiter(struct sti_fetcher *fetcher)
     sti_budget_set_short(fetcher->opts.budget, STI_BUDGET_SAMPLE, is_short);
 }
 
+static void
+set_usage(struct sti_fetcher *fetcher)
+{
+    const struct sti_peering *peering = fetcher->peering;
+    struct sti_usage usage = {.resident_bytes = sti_store_used_bytes(fetcher->store),
+                              .n_outside = sti_store_outside(fetcher->store),
+                              .beside_bytes = fetcher->beside_bytes};
+
+    if (fetcher->ssd)
+        usage.ssd = sti_ssd_counts(fetcher->ssd);
+    if (peering) {
+        usage.served_samples = peering->served_samples;
+        usage.served_bytes = peering->served_bytes;
+        usage.n_peer_failed = peering->n_failed;
+        usage.n_peer_corrupt = peering->n_corrupt;
+    }
+    sti_staging_set_usage(&fetcher->staging, &usage);
+}
+
 uint64_t
 sti_fetcher_step(void *context)
 {
     struct sti_fetcher *fetcher = context;
     uint64_t returned_position;
+    uint64_t wanted_ns = UINT64_MAX;
 
     sti_fetcher_decode_finish(fetcher);
     release_records(fetcher, sti_staging_take_returned(&fetcher->staging, &returned_position));
+    sti_fetcher_serve(fetcher);
     if (returned_position > fetcher->returned_position)
         fetcher->returned_position = returned_position;
-    if (obey(fetcher) || fetcher->is_stopped) {
+    if (obey(fetcher, &wanted_ns) || fetcher->is_stopped || fetcher->is_leaving) {
+        set_usage(fetcher);
         tell_arbiter(fetcher);
-        return UINT64_MAX;
+        return wanted_ns;
     }
     uint64_t told_position = fetcher->position;
     bool has_more = sti_horizon_step(fetcher->horizon, told_position, fetcher->returned_position);
@@ -440,11 +551,8 @@ sti_fetcher_step(void *context)
         /* What is waited for may have to be begun first. */
         has_more |= fetcher->position != told_position;
     }
-    struct sti_usage usage = {.resident_bytes = sti_store_used_bytes(fetcher->store),
-                              .n_outside = sti_store_outside(fetcher->store)};
-    if (fetcher->ssd)
-        usage.ssd = sti_ssd_counts(fetcher->ssd);
-    sti_staging_set_usage(&fetcher->staging, &usage);
+    sti_fetcher_fill(fetcher);
+    set_usage(fetcher);
     tell_arbiter(fetcher);
     if (has_more)
         return 0;

@@ -21,6 +21,7 @@
 
 struct sti_fetcher;
 struct sti_list_part;
+struct sti_peering;
 struct sti_staging;
 
 /*
@@ -56,7 +57,9 @@ struct sti_fetcher_opts {
     struct sti_pool *pool;
     void (*wake)(void *wake_context); /* wakes the loop; callable as long as the pool lives */
     void *wake_context;
-    struct sti_budget *budget; /* of the data set's device; the loop's; NULL: none */
+    struct sti_budget *budget;   /* of the data set's device; the loop's; NULL: none */
+    stk_policy shared_policy;    /* with a peering: COORDINATED or PAPER */
+    struct sti_peering *peering; /* borrowed; with its plan made, or NULL: this rank alone */
 };
 
 /* Errors: -ENOMEM, STK_E_INFEASIBLE, what opening the data set gives. Blocks. */

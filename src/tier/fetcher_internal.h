@@ -16,6 +16,7 @@
 #include "tier/fetcher.h"
 #include "tier/horizon.h"
 #include "tier/origin.h"
+#include "tier/peering.h"
 #include "tier/staging.h"
 #include "tier/sizes.h"
 #include "tier/ssd.h"
@@ -29,10 +30,12 @@
 /* Nodes of waiting lists, by index. */
 #define STI_NO_WAITER UINT32_MAX
 
+/* What waits for a sample: an item of a batch, or a question of a peer, which have nodes of
+ * their own, behind the others, so that neither can keep the other from waiting. */
 struct sti_waiter {
-    struct sti_record *record;
-    uint64_t sample; /* redo list only */
-    uint32_t item;
+    struct sti_record *record; /* NULL: a question */
+    uint64_t sample;           /* redo list only */
+    uint32_t item;             /* or the question's number */
     uint32_t next;
 };
 
@@ -97,6 +100,9 @@ struct sti_fetcher {
     uint64_t pinned_bytes;     /* kept for good */
     struct sti_bitset passing; /* samples in memory beside what it may hold: the SSD has them */
     uint64_t passing_bytes;
+    struct sti_peering *peering; /* or NULL */
+    uint64_t beside_bytes;       /* read from the origin for no batch, not counted with one yet */
+    bool is_leaving;             /* the consumer is done, others may not be */
     bool is_stopped;
     bool is_waiting_for_order; /* the walk, at its last step, with a full store */
 
@@ -138,6 +144,10 @@ sti_fetcher_put_memory(struct sti_fetcher *fetcher, uint64_t sample, uint64_t ad
 /* A batch begins to use a sample that is in memory. */
 void
 sti_fetcher_pin(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entry *entry);
+
+/* A question has done with its sample. */
+void
+sti_fetcher_unpin_sample(struct sti_fetcher *fetcher, uint64_t sample);
 
 /* A batch's item has done with its sample. */
 void
@@ -190,11 +200,34 @@ sti_fetcher_reads_init(struct sti_fetcher *fetcher);
 void
 sti_fetcher_reads_fini(struct sti_fetcher *fetcher);
 
-/* Starts to read an absent sample for an item from the origin; false if it has to
- * wait. */
+/* Starts to read an absent sample from the origin, for a waiter or for none; false if it
+ * has to wait. */
 bool
-sti_fetcher_read(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
-                 uint64_t sample, const struct sti_extent *extent);
+sti_fetcher_read(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sample,
+                 const struct sti_extent *extent);
+
+/* Makes a sample's entry that of one which is being read into an address, for a waiter or
+ * for none. NULL when there is no entry to be had; the address is given back then. */
+struct sti_entry *
+sti_fetcher_begin_entry(struct sti_fetcher *fetcher, uint64_t sample, uint64_t address,
+                        uint32_t waiter);
+
+/* The sample is in memory: all that wait for it have it. */
+void
+sti_fetcher_give(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entry *entry);
+
+/* The sample cannot be had; its memory is given back. */
+void
+sti_fetcher_lose(struct sti_fetcher *fetcher, uint64_t sample, uint64_t address, int code);
+
+/* The batch that asked first for a sample was counted for a tier, but the origin serves
+ * it. */
+void
+sti_fetcher_account_again(struct sti_fetcher *fetcher, uint64_t sample, enum stk_tier tier);
+
+/* Where bytes read from the origin are counted: with who waits. */
+uint64_t *
+sti_fetcher_origin_count(struct sti_fetcher *fetcher, uint32_t waiter);
 
 /* The pieces that reads_ssd.c works with: a read of its own; NULL without a free one. */
 struct sti_read *
@@ -203,10 +236,10 @@ void
 sti_fetcher_give_back_read(struct sti_fetcher *fetcher, struct sti_read *read);
 
 /* Begins to read an absent sample as the next piece of a read, from offset of its file
- * on; NULL when memory is short. */
+ * on, for a waiter or for none; NULL when memory is short. */
 struct sti_entry *
 sti_fetcher_add_piece(struct sti_fetcher *fetcher, struct sti_read *read, uint64_t sample,
-                      const struct sti_extent *extent);
+                      const struct sti_extent *extent, uint32_t waiter);
 
 /* Makes a read of one piece one from the origin and submits it. */
 void
@@ -220,8 +253,8 @@ sti_fetcher_conclude_read(struct sti_fetcher *fetcher, struct sti_read *read, in
 
 /* The same as sti_fetcher_read() for a sample that the SSD tier has. */
 bool
-sti_fetcher_read_ssd(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
-                     uint64_t sample, const struct sti_ssd_place *place);
+sti_fetcher_read_ssd(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sample,
+                     const struct sti_ssd_place *place);
 
 /* Opens the tier, and chooses the sizes that it and the store are for. */
 int
@@ -256,7 +289,54 @@ sti_fetcher_decode_start(struct sti_fetcher *fetcher);
 void
 sti_fetcher_decode_finish(struct sti_fetcher *fetcher);
 
+/* ---- reads_peer.c ---- */
+
+/* The same as sti_fetcher_read() for a sample that a peer holds. */
+bool
+sti_fetcher_read_peer(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sample,
+                      uint32_t holder);
+
+/* Goes on with what no peer has given. */
+void
+sti_fetcher_adopt_orphans(struct sti_fetcher *fetcher);
+
+/* Nothing more comes from peers. */
+void
+sti_fetcher_cancel_fetches(struct sti_fetcher *fetcher);
+
+/* ---- serve.c: nothing without a peering ---- */
+
+/* Whether this rank holds a sample for all. */
+static inline bool
+sti_fetcher_is_mine(const struct sti_fetcher *fetcher, uint64_t sample)
+{
+    return fetcher->peering && sti_holders_is_mine(&fetcher->peering->holders, sample);
+}
+
+/* Sees to what peers ask, as far as possible. */
+void
+sti_fetcher_serve(struct sti_fetcher *fetcher);
+
+/* A question that waited: its sample is there, or cannot be had. */
+void
+sti_fetcher_serve_arrived(struct sti_fetcher *fetcher, uint32_t number,
+                          const struct sti_entry *entry);
+void
+sti_fetcher_serve_lost(struct sti_fetcher *fetcher, uint32_t number, int code);
+
+/* Reads what this rank holds ahead of its first use, with what the walk leaves. */
+void
+sti_fetcher_fill(struct sti_fetcher *fetcher);
+
 /* ---- fetcher.c ---- */
+
+/*
+ * Has an absent sample brought from where it is best had, for a waiter or for none; false
+ * if that has to wait. ret_tier: from where. ret_code: 0, or the sample cannot be had.
+ */
+bool
+sti_fetcher_bring(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sample,
+                  enum stk_tier *ret_tier, int *ret_code);
 
 /* Stops counting what an item would have been given: it gets another sample or fails. */
 void

@@ -103,9 +103,9 @@ open_rest(struct sti_fetcher *fetcher)
     if (rc == 0 && fetcher->sizes.transit_bytes > 0)
         rc = sti_bitset_init(&fetcher->passing, n);
     if (rc == 0)
-        rc = sti_evictor_new(&fetcher->evictor, fetcher->opts.policy, n,
-                             sti_horizon_span(fetcher->horizon),
-                             fetcher->ssd || fetcher->sizes.worthy_bytes != UINT64_MAX);
+        rc = sti_evictor_new(
+            &fetcher->evictor, fetcher->opts.policy, n, sti_horizon_span(fetcher->horizon),
+            fetcher->ssd || fetcher->peering || fetcher->sizes.worthy_bytes != UINT64_MAX);
     return rc;
 }
 
@@ -173,6 +173,7 @@ sti_fetcher_new(struct sti_fetcher **ret_fetcher, const struct sti_fetcher_opts 
     if (!fetcher)
         return sti_error_set(err, -ENOMEM, "no memory for the loader");
     fetcher->opts = *opts;
+    fetcher->peering = opts->peering;
     fetcher->bound_epoch = UINT64_MAX;
     fetcher->n_fields = sti_dataset_fields(opts->dataset);
     for (uint32_t at = 0; at < fetcher->n_fields; at++)
@@ -223,6 +224,8 @@ sti_fetcher_capacity_bytes(const struct sti_fetcher *fetcher)
 {
     uint64_t capacity_bytes = fetcher->sizes.store_bytes;
 
+    if (fetcher->peering) /* with peers, that of all */
+        return fetcher->peering->holders.total_bytes;
     return fetcher->ssd ? capacity_bytes + sti_ssd_capacity_bytes(fetcher->ssd) : capacity_bytes;
 }
 

@@ -53,6 +53,7 @@ int
 sti_fetcher_reads_init(struct sti_fetcher *fetcher)
 {
     uint32_t n = fetcher->opts.queue_depth;
+    uint32_t n_questions = fetcher->peering ? fetcher->peering->n_questions : 0;
     uint64_t align = sti_fetcher_align(fetcher);
     uint64_t least = STI_IN_PLACE_BYTES + sti_fetcher_padding_bytes(fetcher);
     uint64_t bounce_bytes = BOUNCE_BUDGET_BYTES / n;
@@ -66,7 +67,7 @@ sti_fetcher_reads_init(struct sti_fetcher *fetcher)
     fetcher->group = group_size(fetcher);
     fetcher->redo = STI_NO_WAITER;
     fetcher->reads = sti_mem_new(n, sizeof(struct sti_read));
-    fetcher->waiters = sti_mem_new(fetcher->n_waiters, sizeof(struct sti_waiter));
+    fetcher->waiters = sti_mem_new(fetcher->n_waiters + n_questions, sizeof(struct sti_waiter));
     if (!fetcher->reads || !fetcher->waiters)
         return -ENOMEM;
     int rc = sti_arena_open(&fetcher->bounce_arena, n * fetcher->bounce_bytes, 1);
@@ -80,6 +81,9 @@ sti_fetcher_reads_init(struct sti_fetcher *fetcher)
     }
     for (uint32_t at = 0; at < fetcher->n_waiters; at++)
         fetcher->waiters[at].next = at + 1 < fetcher->n_waiters ? at + 1 : STI_NO_WAITER;
+    for (uint32_t number = 0; number < n_questions; number++)
+        fetcher->waiters[fetcher->n_waiters + number] =
+            (struct sti_waiter){.item = number, .next = STI_NO_WAITER};
     return 0;
 }
 
@@ -110,8 +114,31 @@ sti_fetcher_new_waiter(struct sti_fetcher *fetcher, struct sti_record *record, u
 void
 sti_fetcher_free_waiter(struct sti_fetcher *fetcher, uint32_t waiter)
 {
+    if (waiter >= fetcher->n_waiters) /* a question's: its alone */
+        return;
     fetcher->waiters[waiter].next = fetcher->free_waiter;
     fetcher->free_waiter = waiter;
+}
+
+/* No batch waits for a sample any more; peers may. */
+static void
+drop_items(struct sti_fetcher *fetcher, uint64_t sample)
+{
+    struct sti_entry *entry = sti_catalog_find(fetcher->catalog, sample);
+    uint32_t waiter = entry->key;
+
+    entry->key = STI_NO_WAITER;
+    entry->pins = 0;
+    for (uint32_t next; waiter != STI_NO_WAITER; waiter = next) {
+        next = fetcher->waiters[waiter].next;
+        if (fetcher->waiters[waiter].record) {
+            sti_fetcher_free_waiter(fetcher, waiter);
+            continue;
+        }
+        fetcher->waiters[waiter].next = entry->key;
+        entry->key = waiter;
+        entry->pins++;
+    }
 }
 
 void
@@ -120,19 +147,12 @@ sti_fetcher_drop_waiters(struct sti_fetcher *fetcher)
     for (uint32_t at = 0; at < fetcher->opts.queue_depth; at++) {
         const struct sti_read *read = &fetcher->reads[at];
 
-        for (uint32_t piece = 0; piece < read->n_pieces; piece++) {
-            struct sti_entry *entry =
-                sti_catalog_find(fetcher->catalog, read->pieces[piece].sample);
-
-            while (entry->key != STI_NO_WAITER) {
-                uint32_t waiter = entry->key;
-
-                entry->key = fetcher->waiters[waiter].next;
-                sti_fetcher_free_waiter(fetcher, waiter);
-            }
-            entry->pins = 0;
-        }
+        for (uint32_t piece = 0; piece < read->n_pieces; piece++)
+            drop_items(fetcher, read->pieces[piece].sample);
     }
+    for (uint32_t at = 0; fetcher->peering && at < fetcher->peering->opts.n_fetches; at++)
+        if (fetcher->peering->fetches[at].is_used)
+            drop_items(fetcher, fetcher->peering->fetches[at].sample);
     while (fetcher->redo != STI_NO_WAITER) {
         uint32_t waiter = fetcher->redo;
 
@@ -163,7 +183,6 @@ finish_piece(struct sti_fetcher *fetcher, const struct sti_read *read, uint32_t 
 {
     const struct sti_piece *piece = &read->pieces[piece_idx];
     struct sti_entry *entry = sti_catalog_find(fetcher->catalog, piece->sample);
-    uint32_t waiter = entry->key;
 
     if (piece->slot.segment != STI_SSD_NO_SLOT) {
         if (!read->is_filled)
@@ -178,14 +197,54 @@ finish_piece(struct sti_fetcher *fetcher, const struct sti_read *read, uint32_t 
         memcpy(sti_store_pointer(fetcher->store, piece->address), piece_bytes(read, piece),
                piece->length);
     }
+    sti_fetcher_give(fetcher, piece->sample, entry);
+}
+
+void
+sti_fetcher_give(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entry *entry)
+{
+    uint32_t waiter = entry->key;
+
     entry->state = STI_SAMPLE_PRESENT;
-    if (entry->pins == 0) /* nobody wants it any more: a seek */
-        sti_fetcher_settle(fetcher, piece->sample, entry, STI_POSITION_UNKNOWN);
+    if (entry->pins == 0) /* nobody wants it now: a seek, or it was read ahead */
+        sti_fetcher_settle(fetcher, sample, entry, STI_POSITION_UNKNOWN);
     while (waiter != STI_NO_WAITER) {
         struct sti_waiter waiting = fetcher->waiters[waiter];
 
         sti_fetcher_free_waiter(fetcher, waiter);
-        sti_fetcher_arrive(fetcher, waiting.record, waiting.item, piece->sample, entry);
+        if (waiting.record)
+            sti_fetcher_arrive(fetcher, waiting.record, waiting.item, sample, entry);
+        else
+            sti_fetcher_serve_arrived(fetcher, waiting.item, entry);
+        waiter = waiting.next;
+    }
+}
+
+void
+sti_fetcher_lose(struct sti_fetcher *fetcher, uint64_t sample, uint64_t address, int code)
+{
+    struct sti_entry *entry = sti_catalog_find(fetcher->catalog, sample);
+    struct sti_bad bad = {.sample = sample, .code = code};
+    uint32_t waiter = entry->key;
+
+    sti_fetcher_put_memory(fetcher, sample, address);
+    entry->pins = 0;
+    /* Replaced for good, so that every epoch replaces alike; else tried again when it
+     * comes. */
+    entry->state = fetcher->opts.must_replace ? STI_SAMPLE_BAD : STI_SAMPLE_ABSENT;
+    entry->key = (uint32_t)code;
+    if (entry->state == STI_SAMPLE_ABSENT)
+        sti_catalog_forget(fetcher->catalog, sample);
+    while (waiter != STI_NO_WAITER) {
+        struct sti_waiter waiting = fetcher->waiters[waiter];
+
+        sti_fetcher_free_waiter(fetcher, waiter);
+        if (waiting.record) {
+            sti_fetcher_discount(fetcher, waiting.record, waiting.item);
+            sti_fetcher_fail(fetcher, waiting.record, waiting.item, &bad);
+        } else {
+            sti_fetcher_serve_lost(fetcher, waiting.item, code);
+        }
         waiter = waiting.next;
     }
 }
@@ -193,28 +252,40 @@ finish_piece(struct sti_fetcher *fetcher, const struct sti_read *read, uint32_t 
 static void
 lose_piece(struct sti_fetcher *fetcher, const struct sti_piece *piece, int code)
 {
-    struct sti_entry *entry = sti_catalog_find(fetcher->catalog, piece->sample);
-    struct sti_bad bad = {.sample = piece->sample, .code = code};
-    uint32_t waiter = entry->key;
-
     if (piece->slot.segment != STI_SSD_NO_SLOT)
         sti_ssd_settle(fetcher->ssd, piece->slot, false);
-    sti_fetcher_put_memory(fetcher, piece->sample, piece->address);
-    entry->pins = 0;
-    /* Replaced for good, so that every epoch replaces alike; else tried again when it
-     * comes. */
-    entry->state = fetcher->opts.must_replace ? STI_SAMPLE_BAD : STI_SAMPLE_ABSENT;
-    entry->key = (uint32_t)code;
-    if (entry->state == STI_SAMPLE_ABSENT)
-        sti_catalog_forget(fetcher->catalog, piece->sample);
-    while (waiter != STI_NO_WAITER) {
-        struct sti_waiter waiting = fetcher->waiters[waiter];
+    sti_fetcher_lose(fetcher, piece->sample, piece->address, code);
+}
 
-        sti_fetcher_free_waiter(fetcher, waiter);
-        sti_fetcher_discount(fetcher, waiting.record, waiting.item);
-        sti_fetcher_fail(fetcher, waiting.record, waiting.item, &bad);
-        waiter = waiting.next;
+uint64_t *
+sti_fetcher_origin_count(struct sti_fetcher *fetcher, uint32_t waiter)
+{
+    struct sti_record *record = waiter == STI_NO_WAITER ? NULL : fetcher->waiters[waiter].record;
+
+    return record ? &record->origin_bytes : &fetcher->beside_bytes;
+}
+
+void
+sti_fetcher_account_again(struct sti_fetcher *fetcher, uint64_t sample, enum stk_tier tier)
+{
+    const struct sti_entry *entry = sti_catalog_find(fetcher->catalog, sample);
+    uint64_t n_bytes = sti_dataset_length(fetcher->opts.dataset, sample);
+
+    for (uint32_t at = entry->key; at != STI_NO_WAITER; at = fetcher->waiters[at].next) {
+        struct sti_record *record = fetcher->waiters[at].record;
+        uint32_t item = fetcher->waiters[at].item;
+
+        if (!record || record->tiers[item] != tier)
+            continue;
+        record->tiers[item] = STK_TIER_ORIGIN;
+        record->tier_samples[tier]--;
+        record->tier_bytes[tier] -= n_bytes;
+        record->tier_samples[STK_TIER_ORIGIN]++;
+        record->tier_bytes[STK_TIER_ORIGIN] += n_bytes;
+        record->origin_bytes += n_bytes;
+        return;
     }
+    fetcher->beside_bytes += n_bytes; /* a seek: that batch is gone; or it is for a peer */
 }
 
 static void
@@ -416,18 +487,36 @@ sti_fetcher_give_back_read(struct sti_fetcher *fetcher, struct sti_read *read)
 }
 
 struct sti_entry *
+sti_fetcher_begin_entry(struct sti_fetcher *fetcher, uint64_t sample, uint64_t address,
+                        uint32_t waiter)
+{
+    struct sti_entry *entry = sti_catalog_need(fetcher->catalog, sample);
+
+    if (!entry) {
+        sti_fetcher_put_memory(fetcher, sample, address);
+        return NULL;
+    }
+    entry->address = address;
+    entry->state = STI_SAMPLE_READING;
+    entry->kept = STI_KEPT_NOT;
+    entry->pins = waiter == STI_NO_WAITER ? 0 : 1;
+    entry->key = waiter;
+    if (waiter != STI_NO_WAITER)
+        fetcher->waiters[waiter].next = STI_NO_WAITER;
+    return entry;
+}
+
+struct sti_entry *
 sti_fetcher_add_piece(struct sti_fetcher *fetcher, struct sti_read *read, uint64_t sample,
-                      const struct sti_extent *extent)
+                      const struct sti_extent *extent, uint32_t waiter)
 {
     uint64_t address = sti_fetcher_make_room(fetcher, sample);
 
     if (address == STI_STORE_NONE)
         return NULL;
-    struct sti_entry *entry = sti_catalog_need(fetcher->catalog, sample);
-    if (!entry) {
-        sti_fetcher_put_memory(fetcher, sample, address);
+    struct sti_entry *entry = sti_fetcher_begin_entry(fetcher, sample, address, waiter);
+    if (!entry)
         return NULL;
-    }
     struct sti_ssd_slot slot = {.segment = STI_SSD_NO_SLOT};
     if (!read->is_ssd)
         slot = sti_ssd_reserve(fetcher->ssd, sample, extent->length);
@@ -436,11 +525,6 @@ sti_fetcher_add_piece(struct sti_fetcher *fetcher, struct sti_read *read, uint64
                                                         .offset = extent->offset,
                                                         .length = extent->length,
                                                         .slot = slot};
-    entry->address = address;
-    entry->state = STI_SAMPLE_READING;
-    entry->kept = STI_KEPT_NOT;
-    entry->pins = 0;
-    entry->key = STI_NO_WAITER;
     return entry;
 }
 
@@ -457,7 +541,7 @@ add_neighbours(struct sti_fetcher *fetcher, struct sti_read *read, uint64_t firs
 
         if ((entry && entry->state != STI_SAMPLE_ABSENT) || sti_ssd_has(fetcher->ssd, sample) ||
             sti_dataset_extent(fetcher->opts.dataset, sample, &extent) < 0 ||
-            !sti_fetcher_add_piece(fetcher, read, sample, &extent))
+            !sti_fetcher_add_piece(fetcher, read, sample, &extent, STI_NO_WAITER))
             break;
         n_bytes += extent.length;
     }
@@ -483,9 +567,10 @@ first_neighbour(struct sti_fetcher *fetcher, uint64_t sample)
 }
 
 bool
-sti_fetcher_read(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
-                 uint64_t sample, const struct sti_extent *extent)
+sti_fetcher_read(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sample,
+                 const struct sti_extent *extent)
 {
+    uint64_t *origin_bytes = sti_fetcher_origin_count(fetcher, waiter);
     uint64_t n_bytes = fetcher->group > 1 ? fetcher->bounce_bytes : extent->length;
 
     if (!sti_ssd_is_ready(fetcher->ssd, fetcher->group, n_bytes))
@@ -493,31 +578,21 @@ sti_fetcher_read(struct sti_fetcher *fetcher, struct sti_record *record, uint32_
     struct sti_read *read = find_read(fetcher, extent);
     if (!read)
         return false;
-    uint32_t waiter = sti_fetcher_new_waiter(fetcher, record, item);
-    if (waiter == STI_NO_WAITER) {
-        sti_fetcher_give_back_read(fetcher, read);
-        return false;
-    }
     /* With room for everything, nothing below can be short of it. */
     if (fetcher->group > 1)
-        record->origin_bytes +=
-            add_neighbours(fetcher, read, first_neighbour(fetcher, sample), sample);
-    struct sti_entry *entry = sti_fetcher_add_piece(fetcher, read, sample, extent);
-    if (!entry) {
-        sti_fetcher_free_waiter(fetcher, waiter);
+        *origin_bytes += add_neighbours(fetcher, read, first_neighbour(fetcher, sample), sample);
+    if (!sti_fetcher_add_piece(fetcher, read, sample, extent, waiter)) {
         if (read->n_pieces > 0)
             fetcher->growing = read; /* its pieces are wanted all the same */
         sti_fetcher_give_back_read(fetcher, read);
         return false;
     }
-    entry->pins = 1;
-    entry->key = waiter;
-    record->origin_bytes += extent->length;
+    *origin_bytes += extent->length;
     if (fetcher->group > 1) {
         uint64_t end = sample - sample % fetcher->group + fetcher->group;
         uint64_t n = sti_dataset_count(fetcher->opts.dataset);
 
-        record->origin_bytes += add_neighbours(fetcher, read, sample + 1, end < n ? end : n);
+        *origin_bytes += add_neighbours(fetcher, read, sample + 1, end < n ? end : n);
     }
     fetcher->growing = read;
     if (read->is_in_place || extent->file == STI_EXTENT_WHOLE || fetcher->group > 1)

@@ -30,26 +30,6 @@ check(struct sti_aio_op *op)
         sti_ssd_check(read->fetcher->ssd, &read->place, piece->sample, piece->length, op);
 }
 
-/* The sample comes from the origin after all: so do the counts of the batch that asked
- * first. */
-static void
-account_again(struct sti_fetcher *fetcher, const struct sti_piece *piece)
-{
-    const struct sti_entry *entry = sti_catalog_find(fetcher->catalog, piece->sample);
-    uint32_t waiter = entry->key;
-
-    if (waiter == STI_NO_WAITER)
-        return; /* a seek: that batch is gone */
-    while (fetcher->waiters[waiter].next != STI_NO_WAITER)
-        waiter = fetcher->waiters[waiter].next;
-    struct sti_record *record = fetcher->waiters[waiter].record;
-    record->tier_samples[STK_TIER_SSD]--;
-    record->tier_bytes[STK_TIER_SSD] -= piece->length;
-    record->tier_samples[STK_TIER_ORIGIN]++;
-    record->tier_bytes[STK_TIER_ORIGIN] += piece->length;
-    record->origin_bytes += piece->length;
-}
-
 static void
 on_done(struct sti_aio_op *op)
 {
@@ -66,7 +46,7 @@ on_done(struct sti_aio_op *op)
         return;
     }
     sti_ssd_lose(fetcher->ssd, &read->place, piece->sample, read->verdict);
-    account_again(fetcher, piece);
+    sti_fetcher_account_again(fetcher, piece->sample, STK_TIER_SSD);
     sti_fetcher_read_again(fetcher, read);
 }
 
@@ -94,55 +74,40 @@ submit(struct sti_fetcher *fetcher, struct sti_read *read)
 
 /* A sample whose segment is not written yet: a copy, and it is there. */
 static bool
-copy(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item, uint64_t sample,
-     const char *bytes)
+copy(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sample, const char *bytes)
 {
     uint64_t n_bytes = sti_dataset_length(fetcher->opts.dataset, sample);
-    bool is_in_place = sti_fetcher_is_in_place(fetcher, sample);
     uint64_t address = sti_fetcher_make_room(fetcher, sample);
 
     if (address == STI_STORE_NONE)
         return false;
-    struct sti_entry *entry = sti_catalog_need(fetcher->catalog, sample);
+    struct sti_entry *entry = sti_fetcher_begin_entry(fetcher, sample, address, waiter);
     assert(entry && "an SSD tier has a table, not a hash");
     memcpy(sti_store_pointer(fetcher->store, address), bytes, n_bytes);
-    if (is_in_place)
+    if (sti_fetcher_is_in_place(fetcher, sample))
         sti_store_trim(fetcher->store, address, n_bytes);
-    entry->address = address;
-    entry->state = STI_SAMPLE_PRESENT;
-    entry->kept = STI_KEPT_NOT;
-    entry->pins = 1;
-    sti_fetcher_arrive(fetcher, record, item, sample, entry);
+    sti_fetcher_give(fetcher, sample, entry);
     return true;
 }
 
 bool
-sti_fetcher_read_ssd(struct sti_fetcher *fetcher, struct sti_record *record, uint32_t item,
-                     uint64_t sample, const struct sti_ssd_place *place)
+sti_fetcher_read_ssd(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sample,
+                     const struct sti_ssd_place *place)
 {
     struct sti_extent extent = {.offset = place->offset + STI_SSD_HEADER_BYTES,
                                 .length = sti_dataset_length(fetcher->opts.dataset, sample)};
 
     if (place->bytes)
-        return copy(fetcher, record, item, sample, place->bytes);
+        return copy(fetcher, waiter, sample, place->bytes);
     struct sti_read *read = sti_fetcher_new_read(fetcher, extent.length);
     if (!read)
         return false;
-    uint32_t waiter = sti_fetcher_new_waiter(fetcher, record, item);
-    if (waiter == STI_NO_WAITER) {
-        sti_fetcher_give_back_read(fetcher, read);
-        return false;
-    }
     read->is_ssd = true;
     read->place = *place;
-    struct sti_entry *entry = sti_fetcher_add_piece(fetcher, read, sample, &extent);
-    if (!entry) {
-        sti_fetcher_free_waiter(fetcher, waiter);
+    if (!sti_fetcher_add_piece(fetcher, read, sample, &extent, waiter)) {
         sti_fetcher_give_back_read(fetcher, read);
         return false;
     }
-    entry->pins = 1;
-    entry->key = waiter;
     submit(fetcher, read);
     return true;
 }

@@ -190,8 +190,10 @@ evict(struct sti_fetcher *fetcher, uint64_t need_bytes)
 static bool
 must_go_outside(struct sti_fetcher *fetcher)
 {
-    return fetcher->n_reading == 0 && fetcher->n_decoding == 0 && !fetcher->growing &&
-           sti_staging_ready(&fetcher->staging) == 0;
+    bool is_fetching = fetcher->peering && fetcher->peering->n_fetching > 0;
+
+    return fetcher->n_reading == 0 && !is_fetching && fetcher->n_decoding == 0 &&
+           !fetcher->growing && sti_staging_ready(&fetcher->staging) == 0;
 }
 
 /*
@@ -266,7 +268,9 @@ sti_fetcher_make_room(struct sti_fetcher *fetcher, uint64_t sample)
         if (!evict(fetcher, need_of(fetcher, n_bytes)))
             break;
     }
-    if (!must_go_outside(fetcher))
+    /* What is held for all has its room by the plan, if not in one piece. */
+    bool is_due = sti_fetcher_is_mine(fetcher, sample) && need_of(fetcher, n_bytes) == 0;
+    if (!is_due && !must_go_outside(fetcher))
         return STI_STORE_NONE;
     return sti_store_get_outside(fetcher->store, n_bytes, sti_fetcher_is_in_place(fetcher, sample));
 }
@@ -300,10 +304,31 @@ sti_fetcher_next_use(struct sti_fetcher *fetcher, uint64_t position)
     }
 }
 
+/* Whether a peer holds a sample: then a copy here spares the network, not the origin. */
+static bool
+is_with_peer(const struct sti_fetcher *fetcher, uint64_t sample)
+{
+    return fetcher->peering && sti_holders_next(&fetcher->peering->holders, sample,
+                                                fetcher->peering->rank) != STI_HOLDERS_NOBODY;
+}
+
+/* What becomes of a sample that nobody uses now. */
+static enum sti_keep
+keep_of(const struct sti_fetcher *fetcher, uint64_t sample, enum sti_next_use kind)
+{
+    uint64_t n_bytes = sti_dataset_length(fetcher->opts.dataset, sample);
+    uint64_t pin_room_bytes = fetcher->opts.ram_bytes - fetcher->pinned_bytes;
+
+    if (!fetcher->peering)
+        return sti_place_keep(fetcher->opts.policy, kind, n_bytes, pin_room_bytes);
+    return sti_place_keep_shared(fetcher->opts.shared_policy, sti_fetcher_is_mine(fetcher, sample),
+                                 kind);
+}
+
 static enum sti_class
 class_of(const struct sti_fetcher *fetcher, uint64_t sample, uint64_t n_bytes)
 {
-    if (sti_ssd_has(fetcher->ssd, sample))
+    if (sti_ssd_has(fetcher->ssd, sample) || is_with_peer(fetcher, sample))
         return STI_CLASS_STORED;
     return n_bytes > fetcher->sizes.worthy_bytes ? STI_CLASS_LIGHT : STI_CLASS_WORTHY;
 }
@@ -323,8 +348,7 @@ sti_fetcher_settle(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entr
         fetcher->pinned_bytes += n_bytes;
         return;
     }
-    switch (sti_place_keep(fetcher->opts.policy, kind, n_bytes,
-                           fetcher->opts.ram_bytes - fetcher->pinned_bytes)) {
+    switch (keep_of(fetcher, sample, kind)) {
     case STI_KEEP_NOT:
         drop(fetcher, sample, entry);
         break;
@@ -369,6 +393,18 @@ next_use_of(struct sti_fetcher *fetcher, const struct sti_record *record, uint32
     if (next_use < fetcher->position) /* staged again since */
         next_use = sti_fetcher_next_use(fetcher, next_use);
     return next_use;
+}
+
+void
+sti_fetcher_unpin_sample(struct sti_fetcher *fetcher, uint64_t sample)
+{
+    struct sti_entry *entry = sti_catalog_find(fetcher->catalog, sample);
+
+    assert(entry->pins > 0);
+    if (--entry->pins > 0 || entry->state != STI_SAMPLE_PRESENT)
+        return;
+    entry->kept = STI_KEPT_NOT;
+    sti_fetcher_settle(fetcher, sample, entry, STI_POSITION_UNKNOWN);
 }
 
 void

@@ -89,13 +89,18 @@ struct sti_record_list {
 struct sti_usage {
     uint64_t resident_bytes;
     uint64_t n_outside;
+    uint64_t beside_bytes; /* read from the origin for no batch, behind the last that is counted */
+    uint64_t served_samples; /* to peers */
+    uint64_t served_bytes;
+    uint64_t n_peer_failed;
+    uint64_t n_peer_corrupt;
     struct sti_ssd_counts ssd;
 };
 
 /* What the consumer asks of the loop besides batches. */
-enum sti_command { STI_COMMAND_NONE, STI_COMMAND_SEEK, STI_COMMAND_STOP };
-/* SEEK: drops what is staged and goes on at (epoch, idx). STOP: nothing is read any
- * more. */
+enum sti_command { STI_COMMAND_NONE, STI_COMMAND_SEEK, STI_COMMAND_LEAVE, STI_COMMAND_STOP };
+/* SEEK: drops what is staged and goes on at (epoch, idx). LEAVE: peers are served until they
+ * need nothing more, and nobody else. STOP: nothing is read any more. */
 
 struct sti_staging {
     struct sti_record *records;

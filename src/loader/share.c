@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ranks' agreement. Each tells all what it is about to read and how much it can hold;
+ * everybody compares everybody with rank 0, so all find the same disagreement, and from the
+ * same numbers everybody computes the same plan. Who cannot open its loader says so instead
+ * of letting the others wait for it.
+ *
+ * The port is attached before the agreement: who has agreed may ask at once, and whoever it
+ * asks has a place where that waits.
+ */
+#include "loader/share.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+
+/* Of what ranks say to each other and of how they plan: what differs in it cannot work
+ * together. */
+#define SHARE_VERSION 1
+#define FETCHES_MAX 256u
+#define HORIZON_EPOCHS 8u
+
+enum fact {
+    FACT_VERSION, /* first: what the others mean depends on it */
+    FACT_DATASET,
+    FACT_ORDER,
+    FACT_SAMPLES,
+    FACT_WORLD,
+    FACT_BATCH,
+    FACT_DROP_LAST,
+    FACT_EPOCHS,
+    FACT_FIRST_EPOCH,
+    FACT_LOOKED_AT,
+    FACT_POLICY,
+    FACT_REPLACE,
+    FACTS_ALIKE, /* those before are the same on all ranks */
+    FACT_CODE = FACTS_ALIKE,
+    FACT_ROOM,
+    FACT_TOTAL,
+    FACTS
+};
+
+static const char *const names[FACTS_ALIKE] = {
+    [FACT_VERSION] = "version of the peers' protocol",
+    [FACT_DATASET] = "data set fingerprint",
+    [FACT_ORDER] = "order fingerprint (kind, sampler, seed, flags)",
+    [FACT_SAMPLES] = "number of samples",
+    [FACT_WORLD] = "world",
+    [FACT_BATCH] = "batch_size",
+    [FACT_DROP_LAST] = "drop_last",
+    [FACT_EPOCHS] = "epochs",
+    [FACT_FIRST_EPOCH] = "first epoch",
+    [FACT_LOOKED_AT] = "number of epochs looked at",
+    [FACT_POLICY] = "policy",
+    [FACT_REPLACE] = "bad_sample",
+};
+
+_Static_assert(FACTS * 8 <= STI_COMM_SHARE_MAX, "facts are a share of a gathering");
+
+static void
+put_u64(unsigned char *bytes, uint64_t value)
+{
+    for (int at = 0; at < 8; at++)
+        bytes[at] = (unsigned char)(value >> 8 * at);
+}
+
+static uint64_t
+fact_of(const unsigned char *all, uint32_t rank, enum fact fact)
+{
+    const unsigned char *bytes = all + ((uint64_t)rank * FACTS + fact) * 8;
+    uint64_t value = 0;
+
+    for (int at = 8; at-- > 0;)
+        value = value << 8 | bytes[at];
+    return value;
+}
+
+/* Epochs whose order the plan is made from. */
+static uint64_t
+epochs_looked_at(const struct sti_share_opts *opts)
+{
+    const struct sti_fetcher_opts *fetcher = &opts->resolved->fetcher;
+
+    if (fetcher->epochs == 0)
+        return fetcher->held_epochs > HORIZON_EPOCHS ? fetcher->held_epochs : HORIZON_EPOCHS;
+    return fetcher->epochs > opts->first_epoch ? fetcher->epochs - opts->first_epoch : 1;
+}
+
+/* What this rank's memory can hold of the data set in all, staging included. */
+static uint64_t
+total_bytes(const struct sti_share_opts *opts)
+{
+    const struct sti_fetcher_opts *fetcher = &opts->resolved->fetcher;
+    uint64_t beside_bytes =
+        fetcher->item_bytes > 0 ? fetcher->undecoded_bytes : fetcher->staging_bytes;
+    uint64_t n_bytes = fetcher->ram_bytes + beside_bytes;
+    uint64_t most = sti_dataset_bytes(opts->dataset);
+
+    return n_bytes < most ? n_bytes : most;
+}
+
+static void
+fill_facts(const struct sti_share_opts *opts, unsigned char *mine)
+{
+    const struct sti_fetcher_opts *fetcher = &opts->resolved->fetcher;
+    uint64_t facts[FACTS] = {[FACT_VERSION] = SHARE_VERSION, [FACT_CODE] = (uint64_t)opts->code};
+
+    if (opts->code == 0) {
+        facts[FACT_DATASET] = sti_dataset_fingerprint(opts->dataset);
+        facts[FACT_ORDER] = sti_order_fingerprint(&fetcher->order);
+        facts[FACT_SAMPLES] = sti_dataset_count(opts->dataset);
+        facts[FACT_WORLD] = fetcher->order.world;
+        facts[FACT_BATCH] = fetcher->batch_size;
+        facts[FACT_DROP_LAST] = fetcher->drop_last;
+        facts[FACT_EPOCHS] = fetcher->epochs;
+        facts[FACT_FIRST_EPOCH] = opts->first_epoch;
+        facts[FACT_LOOKED_AT] = epochs_looked_at(opts);
+        facts[FACT_POLICY] = fetcher->shared_policy;
+        facts[FACT_REPLACE] = fetcher->must_replace;
+        facts[FACT_ROOM] = fetcher->ram_bytes;
+        facts[FACT_TOTAL] = total_bytes(opts);
+    }
+    for (int at = 0; at < FACTS; at++)
+        put_u64(mine + (size_t)at * 8, facts[at]);
+}
+
+static int
+refuse(uint32_t rank, int code, stk_error *err)
+{
+    if (err)
+        err->rank = (int)rank;
+    return code;
+}
+
+static int
+compare(const struct sti_share_opts *opts, const unsigned char *all, uint32_t world, stk_error *err)
+{
+    if (opts->code < 0)
+        return opts->code; /* err says why already */
+    for (uint32_t rank = 0; rank < world; rank++) {
+        int code = (int)(int64_t)fact_of(all, rank, FACT_CODE);
+
+        if (fact_of(all, rank, FACT_VERSION) == SHARE_VERSION && code != 0) {
+            (void)sti_error_set(err, -ECANCELED, "rank %" PRIu32 " cannot open its loader: %s",
+                                rank, sti_error_text(code));
+            return refuse(rank, -ECANCELED, err);
+        }
+    }
+    for (int fact = 0; fact < FACTS_ALIKE; fact++)
+        for (uint32_t rank = 1; rank < world; rank++) {
+            uint64_t first = fact_of(all, 0, (enum fact)fact);
+            uint64_t value = fact_of(all, rank, (enum fact)fact);
+
+            if (value == first)
+                continue;
+            (void)sti_error_set(err, STK_E_MISMATCH,
+                                "the ranks' loaders differ: rank 0 has %s %" PRIu64
+                                ", rank %" PRIu32 " has %" PRIu64,
+                                names[fact], first, rank, value);
+            return refuse(rank, STK_E_MISMATCH, err);
+        }
+    return 0;
+}
+
+/* The samples' sizes, where they differ. */
+static int
+make_sizes(const struct sti_dataset *dataset, uint32_t **ret_bytes)
+{
+    uint64_t n = sti_dataset_count(dataset);
+
+    *ret_bytes = NULL;
+    if (sti_dataset_uniform_bytes(dataset) > 0)
+        return 0;
+    *ret_bytes = sti_mem_new(n, sizeof(**ret_bytes));
+    if (!*ret_bytes)
+        return -ENOMEM;
+    for (uint64_t sample = 0; sample < n; sample++) /* 1 GiB at most */
+        (*ret_bytes)[sample] = (uint32_t)sti_dataset_length(dataset, sample);
+    return 0;
+}
+
+static int
+plan(struct sti_share *share, const struct sti_share_opts *opts, const unsigned char *all)
+{
+    const struct sti_fetcher_opts *fetcher = &opts->resolved->fetcher;
+    uint32_t world = fetcher->order.world;
+    uint64_t length = sti_order_length(&fetcher->order);
+    uint64_t *rooms = sti_mem_new(world, sizeof(*rooms));
+    uint32_t *bytes = NULL;
+    struct sti_holders_opts holders = {
+        .order = fetcher->order,
+        .first_epoch = opts->first_epoch,
+        .epochs = epochs_looked_at(opts),
+        .used_length = fetcher->drop_last ? length - length % fetcher->batch_size : length,
+        .same_bytes = (uint32_t)sti_dataset_uniform_bytes(opts->dataset),
+        .room_bytes = rooms,
+        .is_paper = fetcher->shared_policy == STK_POLICY_PAPER,
+    };
+    int rc = rooms ? make_sizes(opts->dataset, &bytes) : -ENOMEM;
+
+    for (uint32_t rank = 0; rc == 0 && rank < world; rank++) {
+        rooms[rank] = fact_of(all, rank, FACT_ROOM);
+        holders.total_bytes += fact_of(all, rank, FACT_TOTAL);
+    }
+    holders.bytes = bytes;
+    if (rc == 0)
+        rc = sti_peering_plan(share->peering, &holders);
+    sti_mem_free(bytes);
+    sti_mem_free(rooms);
+    return rc;
+}
+
+static void
+wake_loop(void *loop)
+{
+    sti_loop_wake(loop);
+}
+
+static int
+open_port(struct sti_share *share, const struct sti_share_opts *opts, stk_error *err)
+{
+    uint32_t n_fetches = 2 * sti_engine_queue_depth(opts->engine);
+    const struct sti_peering_opts peering_opts = {
+        .comm = sti_peers_comm(share->peers),
+        .pool = sti_engine_pool(opts->engine),
+        .wake = wake_loop,
+        .wake_context = sti_engine_loop(opts->engine),
+        .n_fetches = n_fetches < FETCHES_MAX ? n_fetches : FETCHES_MAX,
+        .timeout_ns = sti_peers_timeout_ns(share->peers),
+        .close_timeout_ns = sti_peers_close_timeout_ns(share->peers),
+    };
+    int rc = sti_peering_new(&share->peering, &peering_opts);
+
+    if (rc < 0)
+        return sti_error_set(err, rc, "no memory for what ranks ask each other");
+    share->port = (struct sti_port){
+        .context = share->peering, .request = sti_peering_on_request, .peer = sti_peering_on_peer};
+    rc = sti_peers_attach(share->peers, &share->port);
+    if (rc < 0) {
+        sti_peering_free(share->peering);
+        share->peering = NULL;
+        return sti_error_set(err, rc,
+                             "more loaders have been opened than one engine can tell apart");
+    }
+    share->peering->verb = share->port.verb;
+    return 0;
+}
+
+int
+sti_share_open(struct sti_share *share, const struct sti_share_opts *opts, stk_error *err)
+{
+    unsigned char mine[FACTS * 8];
+    stk_error why;
+
+    *share = (struct sti_share){.peers = sti_engine_peers(opts->engine)};
+    uint32_t world = sti_comm_world(sti_peers_comm(share->peers));
+    unsigned char *all = sti_mem_new(world, FACTS * 8);
+    if (!all)
+        return sti_error_set(err, -ENOMEM, "no memory for what %" PRIu32 " ranks say", world);
+    int rc = open_port(share, opts, err);
+    if (rc < 0)
+        goto out;
+    fill_facts(opts, mine);
+    /* Why this rank cannot is more than that the others do not come either. */
+    rc = sti_peers_gather(share->peers, mine, sizeof(mine), all, opts->code < 0 ? &why : err);
+    rc = opts->code < 0 ? opts->code : rc < 0 ? rc : compare(opts, all, world, err);
+    if (rc == 0) {
+        rc = plan(share, opts, all);
+        if (rc < 0)
+            (void)sti_error_set(err, rc, "no memory for the plan of who holds which sample");
+    }
+    if (rc < 0)
+        sti_share_close(share);
+out:
+    sti_mem_free(all);
+    return rc;
+}
+
+void
+sti_share_close(struct sti_share *share)
+{
+    if (!share->peering)
+        return;
+    sti_peers_detach(share->peers, &share->port, sti_peering_refuse);
+    sti_peering_free(share->peering);
+    *share = (struct sti_share){0};
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A loader that is one of several, one on each rank of the job: opened by all together, of
+ * one mind about what is read, and closed when nobody needs it any more.
+ */
+#ifndef STI_LOADER_SHARE_H
+#define STI_LOADER_SHARE_H
+
+#include "engine/engine.h"
+#include "loader/resolve.h"
+#include "tier/peering.h"
+
+/* All zero: not shared. */
+struct sti_share {
+    struct sti_peers *peers;
+    struct sti_port port;
+    struct sti_peering *peering;
+};
+
+/* What a share is opened by. code: 0, or why this rank cannot open its loader after all,
+ * which the others are to hear. first_epoch: where it begins. */
+struct sti_share_opts {
+    struct sti_engine *engine;
+    const struct sti_dataset *dataset;
+    const struct sti_resolved *resolved;
+    uint64_t first_epoch;
+    int code;
+};
+
+/*
+ * Agrees with all ranks and makes the plan; all call it in the same order. Blocks. Errors:
+ * code; STK_E_MISMATCH with rank, name and both values in err; as sti_peers_gather();
+ * -ENOMEM; -ECANCELED another rank cannot open its loader.
+ */
+int
+sti_share_open(struct sti_share *share, const struct sti_share_opts *opts, stk_error *err);
+
+/* The fetcher was stopped and detached, or never was. All zero is allowed. */
+void
+sti_share_close(struct sti_share *share);
+
+#endif

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Samples that come from a peer, straight into their place in the store. What a peer does
+ * not give, or gives wrongly, comes from another holder, and then from the origin in a
+ * read as from anywhere else. A fetch is no read: it takes none of the reads that this
+ * rank needs to serve others, so two ranks that wait for each other's samples cannot keep
+ * each other from reading them.
+ *
+ * Invariant: an entry is READING for a fetch exactly while the fetch is used.
+ */
+#include <errno.h>
+#include <stddef.h>
+
+#include "tier/fetcher_internal.h"
+
+#define TRIES_MAX 2u    /* one holder, and another */
+#define PROMISE_TIMES 6 /* who promises has to read from the origin, or waits for others */
+
+static struct sti_fetcher *
+fetcher_of(const struct sti_fetch *fetch)
+{
+    return fetch->peering->fetcher;
+}
+
+static void
+give_back(struct sti_fetch *fetch)
+{
+    struct sti_peering *peering = fetch->peering;
+
+    fetch->is_used = false;
+    fetch->next = peering->free_fetches;
+    peering->free_fetches = fetch;
+    peering->n_fetching--;
+}
+
+static void
+fail(struct sti_fetch *fetch);
+
+static void
+take_bytes(struct sti_fetch *fetch)
+{
+    struct sti_fetcher *fetcher = fetcher_of(fetch);
+    struct sti_entry *entry = sti_catalog_find(fetcher->catalog, fetch->sample);
+
+    sti_peering_note(fetch->peering, fetch->holder, 0);
+    if (sti_fetcher_is_in_place(fetcher, fetch->sample))
+        sti_store_trim(fetcher->store, fetch->address, fetch->length);
+    give_back(fetch);
+    sti_fetcher_give(fetcher, fetch->sample, entry);
+}
+
+static void
+on_summed(struct sti_sum *sum)
+{
+    struct sti_fetch *fetch =
+        (struct sti_fetch *)(void *)((char *)sum - offsetof(struct sti_fetch, sum));
+
+    if (sum->crc == fetch->request.crc) {
+        take_bytes(fetch);
+        return;
+    }
+    fetch->peering->n_corrupt++;
+    fail(fetch);
+}
+
+static void
+on_done(struct sti_comm_request *request)
+{
+    struct sti_fetch *fetch = request->context;
+    bool is_whole = request->code == 0 && request->n_bytes == fetch->length && request->has_crc;
+
+    fetch->peering->neighbours[fetch->holder].n_out--;
+    if (request->result != 0) {
+        /* Too much to do is no reason to avoid it. */
+        if (request->result != -EAGAIN && request->result != -ECANCELED)
+            sti_peering_note(fetch->peering, fetch->holder, request->result);
+        fail(fetch);
+        return;
+    }
+    if (!is_whole) {
+        fail(fetch);
+        return;
+    }
+    fetch->sum =
+        (struct sti_sum){.bytes = request->into, .n_bytes = fetch->length, .done = on_summed};
+    sti_peering_sum(fetch->peering, &fetch->sum);
+}
+
+static int
+ask(struct sti_fetch *fetch)
+{
+    struct sti_peering *peering = fetch->peering;
+    unsigned char message[STI_PEERING_MESSAGE_BYTES];
+
+    sti_peering_write(message, STI_PEERING_FETCH, fetch->sample);
+    fetch->n_tries++;
+    fetch->request = (struct sti_comm_request){
+        .peer = fetch->holder,
+        .verb = peering->verb,
+        .small = message,
+        .n_small = sizeof(message),
+        .into = sti_store_pointer(peering->fetcher->store, fetch->address),
+        .into_bytes = fetch->length,
+        .timeout_ns = peering->opts.timeout_ns,
+        .wait_ns = PROMISE_TIMES * peering->opts.timeout_ns,
+        .done = on_done,
+        .context = fetch,
+    };
+    int rc = sti_comm_request(peering->opts.comm, &fetch->request);
+    if (rc == 0)
+        peering->neighbours[fetch->holder].n_out++;
+    else if (rc != -EAGAIN && rc != -ECANCELED)
+        sti_peering_note(peering, fetch->holder, rc);
+    return rc;
+}
+
+/* The holder has not given the sample: another, or the origin. */
+static void
+fail(struct sti_fetch *fetch)
+{
+    struct sti_peering *peering = fetch->peering;
+
+    peering->n_failed++;
+    while (fetch->n_tries < TRIES_MAX && !fetcher_of(fetch)->is_stopped) {
+        fetch->holder = sti_peering_holder(peering, fetch->sample, fetch->holder);
+        if (fetch->holder == STI_HOLDERS_NOBODY)
+            break;
+        if (ask(fetch) == 0)
+            return;
+    }
+    fetch->next = peering->orphans;
+    peering->orphans = fetch;
+}
+
+bool
+sti_fetcher_read_peer(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sample,
+                      uint32_t holder)
+{
+    struct sti_peering *peering = fetcher->peering;
+    struct sti_fetch *fetch = peering->free_fetches;
+
+    if (!fetch || sti_peering_may_ask(peering, holder) == STI_ASK_LATER)
+        return false;
+    uint64_t address = sti_fetcher_make_room(fetcher, sample);
+    if (address == STI_STORE_NONE)
+        return false;
+    if (!sti_fetcher_begin_entry(fetcher, sample, address, waiter))
+        return false;
+    peering->free_fetches = fetch->next;
+    peering->n_fetching++;
+    fetch->is_used = true;
+    fetch->sample = sample;
+    fetch->address = address;
+    fetch->length = sti_dataset_length(fetcher->opts.dataset, sample);
+    fetch->holder = holder;
+    fetch->n_tries = 0;
+    if (ask(fetch) < 0)
+        fail(fetch);
+    return true;
+}
+
+/* An orphan's place and waiters become those of a read. */
+static void
+adopt(struct sti_fetcher *fetcher, struct sti_fetch *fetch, struct sti_read *read)
+{
+    read->pieces[read->n_pieces++] = (struct sti_piece){.sample = fetch->sample,
+                                                        .address = fetch->address,
+                                                        .length = fetch->length,
+                                                        .slot = {.segment = STI_SSD_NO_SLOT}};
+    sti_fetcher_account_again(fetcher, fetch->sample, STK_TIER_PEER);
+    give_back(fetch);
+    sti_fetcher_read_again(fetcher, read);
+}
+
+void
+sti_fetcher_adopt_orphans(struct sti_fetcher *fetcher)
+{
+    struct sti_peering *peering = fetcher->peering;
+
+    while (peering->orphans) {
+        struct sti_fetch *fetch = peering->orphans;
+
+        if (fetcher->is_stopped) {
+            peering->orphans = fetch->next;
+            give_back(fetch);
+            sti_fetcher_lose(fetcher, fetch->sample, fetch->address, -ECANCELED);
+            continue;
+        }
+        struct sti_read *read = sti_fetcher_new_read(fetcher, fetch->length);
+        if (!read)
+            return;
+        peering->orphans = fetch->next;
+        adopt(fetcher, fetch, read);
+    }
+}
+
+void
+sti_fetcher_cancel_fetches(struct sti_fetcher *fetcher)
+{
+    struct sti_peering *peering = fetcher->peering;
+
+    for (uint32_t at = 0; at < peering->opts.n_fetches; at++)
+        if (peering->fetches[at].is_used)
+            sti_comm_cancel(peering->opts.comm, &peering->fetches[at].request);
+    sti_fetcher_adopt_orphans(fetcher);
+}

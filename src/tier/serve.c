@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Samples for peers. This rank gives what it holds by the plan, out of the store without a
+ * copy: the sample is pinned until the answer has left. What is not read yet is read now,
+ * and who asked is told to wait; so nobody reads a sample that another rank holds, and
+ * each is read from the origin once. What is not this rank's to hold is not here, even if
+ * it is in memory: only what stays can be promised.
+ *
+ * The CRC is made when a sample is first sent and kept, so what goes bad in memory
+ * afterwards is seen by whoever receives it.
+ *
+ * Invariant: a question is wanted, waits in its sample's list, is being summed, or its
+ * answer is on its way; it has a pin of its sample in the last three.
+ */
+#include <errno.h>
+#include <stddef.h>
+
+#include "base/error.h"
+#include "tier/fetcher_internal.h"
+
+static void
+on_sent(void *context, int code)
+{
+    struct sti_question *question = context;
+    struct sti_peering *peering = question->peering;
+    struct sti_fetcher *fetcher = peering->fetcher;
+    uint64_t sample = question->sample;
+
+    if (code == 0) {
+        peering->served_samples++;
+        peering->served_bytes += sti_dataset_length(fetcher->opts.dataset, sample);
+    }
+    sti_peering_put_question(peering, question);
+    sti_fetcher_unpin_sample(fetcher, sample);
+}
+
+static void
+send_bytes(struct sti_question *question)
+{
+    const struct sti_comm_answer answer = {.body = question->sum.bytes,
+                                           .n_bytes = question->sum.n_bytes,
+                                           .crc = question->sum.crc,
+                                           .has_crc = true,
+                                           .done = on_sent,
+                                           .context = question};
+
+    sti_comm_answer(question->peering->opts.comm, question->incoming, &answer);
+}
+
+static void
+on_summed(struct sti_sum *sum)
+{
+    struct sti_question *question =
+        (struct sti_question *)(void *)((char *)sum - offsetof(struct sti_question, sum));
+    struct sti_peering *peering = question->peering;
+
+    peering->crcs[question->sample] = sum->crc;
+    (void)sti_bitset_add(&peering->has_crc, question->sample);
+    send_bytes(question);
+}
+
+/* The sample is in memory and pinned for the question. */
+static void
+give(struct sti_fetcher *fetcher, struct sti_question *question, const struct sti_entry *entry)
+{
+    struct sti_peering *peering = fetcher->peering;
+
+    question->sum =
+        (struct sti_sum){.bytes = sti_store_pointer(fetcher->store, entry->address),
+                         .n_bytes = sti_dataset_length(fetcher->opts.dataset, question->sample),
+                         .done = on_summed};
+    if (sti_bitset_has(&peering->has_crc, question->sample)) {
+        question->sum.crc = peering->crcs[question->sample];
+        send_bytes(question);
+        return;
+    }
+    sti_peering_sum(peering, &question->sum);
+}
+
+void
+sti_fetcher_serve_arrived(struct sti_fetcher *fetcher, uint32_t number,
+                          const struct sti_entry *entry)
+{
+    give(fetcher, &fetcher->peering->questions[number], entry);
+}
+
+void
+sti_fetcher_serve_lost(struct sti_fetcher *fetcher, uint32_t number, int code)
+{
+    sti_peering_answer(fetcher->peering, &fetcher->peering->questions[number], code);
+}
+
+/* Waits with others for a sample that is being read. */
+static void
+join(struct sti_fetcher *fetcher, struct sti_entry *entry, uint32_t waiter)
+{
+    fetcher->waiters[waiter].next = entry->key;
+    entry->key = waiter;
+    entry->pins++;
+}
+
+/* Sees to a question; false: no read is free for it. */
+static bool
+look_at(struct sti_fetcher *fetcher, struct sti_question *question)
+{
+    struct sti_peering *peering = fetcher->peering;
+    uint32_t waiter = fetcher->n_waiters + (uint32_t)(question - peering->questions);
+    enum stk_tier tier;
+    int code;
+
+    if (question->sample >= sti_dataset_count(fetcher->opts.dataset) ||
+        !sti_fetcher_is_mine(fetcher, question->sample)) {
+        sti_peering_answer(peering, question, -ENOENT);
+        return true;
+    }
+    struct sti_entry *entry = sti_catalog_find(fetcher->catalog, question->sample);
+    switch (entry ? (enum sti_sample_state)entry->state : STI_SAMPLE_ABSENT) {
+    case STI_SAMPLE_PRESENT:
+        sti_fetcher_pin(fetcher, question->sample, entry);
+        give(fetcher, question, entry);
+        return true;
+    case STI_SAMPLE_READING:
+        join(fetcher, entry, waiter);
+        sti_peering_promise(peering, question);
+        return true;
+    case STI_SAMPLE_BAD:
+        sti_peering_answer(peering, question, -EIO);
+        return true;
+    case STI_SAMPLE_ABSENT:
+        break;
+    }
+    sti_peering_promise(peering, question);
+    if (!sti_fetcher_bring(fetcher, waiter, question->sample, &tier, &code))
+        return false;
+    if (code < 0)
+        sti_peering_answer(peering, question, code);
+    return true;
+}
+
+static void
+warn(struct sti_fetcher *fetcher)
+{
+    struct sti_peering *peering = fetcher->peering;
+    stk_error warning;
+
+    (void)sti_error_set(&warning, peering->lost_code,
+                        "rank %u does not answer (%s); the origin serves what it holds",
+                        peering->lost_rank, sti_error_text(peering->lost_code));
+    warning.rank = (int)peering->lost_rank;
+    sti_staging_warn(&fetcher->staging, &warning);
+    peering->has_news = false;
+}
+
+void
+sti_fetcher_serve(struct sti_fetcher *fetcher)
+{
+    struct sti_peering *peering = fetcher->peering;
+
+    if (!peering)
+        return;
+    peering->fetcher = fetcher; /* from the first step on */
+    sti_peering_take_summed(peering);
+    if (peering->has_news)
+        warn(fetcher);
+    struct sti_question *question = peering->wanted;
+    peering->wanted = NULL;
+    peering->wanted_end = &peering->wanted;
+    for (struct sti_question *next; question; question = next) {
+        next = question->next;
+        question->next = NULL;
+        if (look_at(fetcher, question))
+            continue;
+        *peering->wanted_end = question;
+        peering->wanted_end = &question->next;
+    }
+    sti_fetcher_adopt_orphans(fetcher);
+    sti_fetcher_submit_growing(fetcher);
+}
+
+void
+sti_fetcher_fill(struct sti_fetcher *fetcher)
+{
+    struct sti_peering *peering = fetcher->peering;
+    uint32_t most = fetcher->opts.queue_depth / 2;
+    enum stk_tier tier;
+    int code;
+
+    if (!peering)
+        return;
+    while (fetcher->n_reading < most && peering->fill < peering->holders.n_mine) {
+        uint64_t sample = peering->holders.mine[peering->fill];
+        const struct sti_entry *entry = sti_catalog_find(fetcher->catalog, sample);
+
+        /* What cannot be read is told by the batch that needs it. */
+        if ((!entry || entry->state == STI_SAMPLE_ABSENT) && !sti_ssd_has(fetcher->ssd, sample) &&
+            !sti_fetcher_bring(fetcher, STI_NO_WAITER, sample, &tier, &code))
+            break;
+        peering->fill++;
+    }
+    sti_fetcher_submit_growing(fetcher);
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ranks_util.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct meeting {
+    pthread_barrier_t barrier;
+    stk_comm_hub *hub;
+    unsigned char *cards;
+};
+
+void
+job_meet(struct job *job)
+{
+    struct meeting *meeting = job->meeting;
+
+    (void)pthread_barrier_wait(&meeting->barrier);
+}
+
+static int
+exchange(void *context, const void *mine, size_t n_bytes, void *all)
+{
+    struct rank *rank = context;
+    struct meeting *meeting = rank->job->meeting;
+
+    memcpy(meeting->cards + rank->rank * n_bytes, mine, n_bytes);
+    job_meet(rank->job);
+    memcpy(all, meeting->cards, rank->job->world * n_bytes);
+    job_meet(rank->job);
+    return 0;
+}
+
+static void
+open_engine(struct rank *rank)
+{
+    struct job *job = rank->job;
+    struct meeting *meeting = job->meeting;
+    const stk_comm_opts comm = {STK_COMM_OPTS_INIT,
+                                .rank = rank->rank,
+                                .world = job->world,
+                                .hub = meeting->hub,
+                                .exchange = exchange,
+                                .exchange_context = rank,
+                                .start_timeout_ms = 20000,
+                                .timeout_ms = job->timeout_ms,
+                                .close_timeout_ms = job->close_timeout_ms};
+    const stk_engine_opts opts = {
+        STK_ENGINE_OPTS_INIT, .io_method = job->method, .tiers = job->tiers, .workers = 1,
+        .queue_depth = 16,    .io_threads = 2,          .comm = &comm};
+
+    rank->engine = engine_open_by(&opts);
+}
+
+void
+rank_follow(struct rank *rank, uint64_t epoch, uint64_t end_epoch)
+{
+    const struct course course = {
+        .set = rank->job->set, .opts = &rank->opts, .epoch = epoch, .end_epoch = end_epoch};
+
+    rank->batches += follow(rank->loader, &course);
+}
+
+static void
+finish(struct rank *rank)
+{
+    rank->stats = loader_stats(rank->loader, UINT64_MAX);
+    for (uint64_t epoch = 0; epoch < rank->opts.epochs && epoch < 8; epoch++) {
+        rank->epochs[epoch] = (stk_loader_stats){STK_LOADER_STATS_INIT};
+        (void)stk_loader_get_stats(rank->loader, epoch, &rank->epochs[epoch]); /* if there is */
+    }
+    stk_loader_close(rank->loader);
+}
+
+static void *
+run_rank(void *context)
+{
+    struct rank *rank = context;
+    struct job *job = rank->job;
+
+    open_engine(rank);
+    rank->dataset = dataset_open(rank->engine, job->set);
+    rank->order = job->order;
+    rank->order.world = job->world;
+    rank->order.rank = rank->rank;
+    rank->opts = job->opts;
+    rank->opts.order = &rank->order;
+    if (job->change)
+        job->change(rank);
+    rank->opened =
+        stk_loader_open(&rank->loader, rank->engine, rank->dataset, &rank->opts, &rank->err);
+    if (rank->opened == 0) {
+        if (job->work)
+            job->work(rank);
+        else
+            rank_follow(rank, 0, rank->opts.epochs);
+        finish(rank);
+    } else if (!job->change) {
+        print_error("rank %u: %s\n", rank->rank, rank->err.message);
+    }
+    stk_dataset_close(rank->dataset);
+    stk_engine_close(rank->engine);
+    return NULL;
+}
+
+void
+job_run(struct job *job)
+{
+    struct meeting meeting;
+    pthread_t threads[RANKS_MAX];
+
+    assert_true(job->world <= RANKS_MAX);
+    assert_int_equal(stk_comm_hub_new(&meeting.hub, job->world, NULL), 0);
+    assert_int_equal(pthread_barrier_init(&meeting.barrier, NULL, job->world), 0);
+    meeting.cards = calloc(job->world, 1 << 16);
+    assert_non_null(meeting.cards);
+    job->meeting = &meeting;
+    for (uint32_t rank = 0; rank < job->world; rank++) {
+        job->ranks[rank] = (struct rank){.job = job, .rank = rank};
+        assert_int_equal(pthread_create(&threads[rank], NULL, run_rank, &job->ranks[rank]), 0);
+    }
+    for (uint32_t rank = 0; rank < job->world; rank++)
+        assert_int_equal(pthread_join(threads[rank], NULL), 0);
+    free(meeting.cards);
+    (void)pthread_barrier_destroy(&meeting.barrier);
+    stk_comm_hub_free(meeting.hub);
+}
+
+uint64_t
+job_origin_bytes(const struct job *job)
+{
+    uint64_t n_bytes = 0;
+
+    for (uint32_t rank = 0; rank < job->world; rank++)
+        n_bytes += job->ranks[rank].stats.origin_bytes;
+    return n_bytes;
+}
+
+uint64_t
+job_tier_samples(const struct job *job, stk_tier tier)
+{
+    uint64_t n = 0;
+
+    for (uint32_t rank = 0; rank < job->world; rank++)
+        n += job->ranks[rank].stats.tier_samples[tier];
+    return n;
+}
