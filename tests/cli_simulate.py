@@ -42,6 +42,9 @@ BAD_FILES = [
      "file.json:3: ckpt_overlap_s is 2; it must be at most ckpt_step_s, 1"),
     ('{\n"ranks": "0X10"}', "file.json:2: ranks is '0X10'; it must be 1 .. 16384"),
     ('{\n"name": "a\\u0001b"}', "file.json:2: name has a control character"),
+    ('{"samples": 1000,\n"ckpt_mb": 5}',
+     "file.json:2: ckpt_mb is 5 and goes to SSDs, but ssd_mb is 0"),
+    ('{"samples": 1000, "ckpt_mb": 5,\n"ssd_mb": [[0, 5], [3, 0]]}', "ssd_mb is 0 on node 3"),
     ('{"batch": 100000}', "file.json: staging_mb is 1024; it must hold two batches"),
 ]
 
@@ -114,6 +117,9 @@ def check_published(stoker):
     assert abs(seconds["paper"] / 7.78 - 1) < 0.01 and abs(seconds["naive"] / 27.78 - 1) < 0.01
     assert seconds["coordinated"] is None
     assert abs(found["bound_seconds"] / 7.30 - 1) < 0.01
+    for entry in found["policies"]:
+        if "seconds" in entry and entry["name"] != "perfect":
+            assert 0 < entry["bound_bytes"] <= entry["origin_bytes"], entry
 
 
 def check_sweep(stoker, folder):
@@ -132,7 +138,8 @@ def check_sweep(stoker, folder):
 def check_mixed_sweep(stoker, folder):
     """A sweep from no loader to one: each run says what it has."""
     svg = os.path.join(folder, "mixed.svg")
-    words = ["--builtin", "fastpersist-0.7b", "--policy", "lru", "--sweep", "samples=0,1000"]
+    words = ["--builtin", "fastpersist-0.7b", "--policy", "lru", "--sweep", "samples=0,1000",
+             "--set", "ssd_mb=1000"]
     runs = run_json(stoker, words + ["--svg", svg])["runs"]
     assert "policies" not in runs[0] and "checkpoint" in runs[0], runs
     assert runs[1]["policies"][0]["seconds"] > 0 and "checkpoint" in runs[1], runs
@@ -182,6 +189,62 @@ def check_why(stoker):
     assert done.returncode == 0 and "holds it" in done.stdout and "read last" in done.stdout, done
 
 
+    lines = run(stoker, ["--builtin", "thesis-s1", "--why", "7", "--policy", "paper", "--set",
+                         "ranks=1", "--set", "ram_mb=1e6"]).stdout.split("\n")
+    assert lines[1].endswith("from the origin, into its own RAM"), lines
+    assert lines[2].endswith("from its own RAM"), lines
+
+
+def check_dropped(stoker):
+    """What an epoch drops is held for a later one where there is room."""
+    words = ["--builtin", "coverage", "--policy", "coordinated,next-use"]
+    for setting in ("samples=2534", "ranks=1", "batch=1000", "sample_mb=1", "epochs=12",
+                    "drop_last=yes", "capacity=0", "ram_mb=2253.4", "staging_mb=2000"):
+        words += ["--set", setting]
+    entries = run_json(stoker, words)["policies"]
+    assert entries[0]["origin_bytes"] == entries[1]["origin_bytes"], entries
+
+
+def check_fills(stoker):
+    """What fills tiers is told apart from what is read."""
+    words = ["--builtin", "thesis-s1", "--policy", "paper,coordinated"]
+    for entry in run_json(stoker, words)["policies"]:
+        read_bytes = entry["sources"]["origin"]["bytes"]
+        assert entry["fill_bytes"] == entry["origin_bytes"] - read_bytes, entry
+        assert (entry["fill_bytes"] > 0) == (entry["name"] == "paper"), entry
+
+
+def check_vast_checkpoint(stoker):
+    """Pieces of a save grow with it: as many as end soon."""
+    found = run_json(stoker, ["--builtin", "io-bound", "--policy", "coordinated", "--set",
+                              "samples=2000", "--set", "ssd_mb=10", "--set", "ckpt_mb=1e9"])
+    assert found["policies"][0]["seconds"] > 1e5, found
+
+
+def check_svg_first(stoker, folder):
+    """A plot that cannot be written is found before the run; one that was there is replaced,
+    but not by a run that fails."""
+    svg = os.path.join(folder, "old.svg")
+    with open(svg, "w", encoding="utf-8") as out:
+        out.write("x" * 100000)
+    assert run(stoker, ["--builtin", "thesis-s1", "--sweep", "ranks=4,0", "--svg",
+                        svg]).returncode != 0
+    assert os.path.getsize(svg) == 100000
+    assert run(stoker, ["--builtin", "thesis-s1", "--policy", "lru", "--svg", svg]).returncode == 0
+    xml.dom.minidom.parse(svg)
+    done = run(stoker, ["--builtin", "sc21-imagenet22k", "--svg", "/nowhere/x.svg"])
+    assert done.returncode == 1 and "/nowhere/x.svg" in done.stderr, done
+
+
+def check_settings(stoker):
+    words = ["--builtin", "thesis-s1", "--policy", "lru"]
+    done = run(stoker, words + ["--set", b"name=a\xff"])
+    assert done.returncode == 2 and "name is not UTF-8" in done.stderr, done
+    assert run(stoker, words + 32 * ["--set", "ranks=4"]).returncode == 0
+    done = run(stoker, words + 33 * ["--set", "ranks=4"])
+    assert done.returncode == 2 and "more than 32 times" in done.stderr, done
+
+
 def check_bad(stoker, folder):
     path = os.path.join(folder, "file.json")
     for text, expected in BAD_FILES:
@@ -202,8 +265,13 @@ def main():
         check_mixed_sweep(stoker, folder)
         check_bars(stoker, folder)
         check_bad(stoker, folder)
+        check_svg_first(stoker, folder)
     check_published(stoker)
     check_vast_room(stoker)
+    check_vast_checkpoint(stoker)
+    check_dropped(stoker)
+    check_fills(stoker)
+    check_settings(stoker)
     check_checkpoint(stoker)
     check_list(stoker)
     check_why(stoker)

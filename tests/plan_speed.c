@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Not a test: how long planning takes, and planning anew at the end of an epoch, without
- * simulating times. Usage: plan_speed SAMPLES RANKS EPOCHS [HORIZON].
+ * simulating times. Usage: plan_speed SAMPLES RANKS EPOCHS [DROP_LAST [CAPACITY]].
  * bench/plan_speed.sh runs it with the sizes that are promised.
  */
 #include <inttypes.h>
@@ -24,7 +24,7 @@ seconds_now(void)
 int
 main(int argc, char **argv)
 {
-    static const char *const keys[] = {"samples", "ranks", "epochs", "horizon_epochs"};
+    static const char *const keys[] = {"samples", "ranks", "epochs", "drop_last", "capacity"};
     struct sti_scenario scenario;
     struct sti_sim_data data;
     struct sti_sim_plan plan;
@@ -33,7 +33,7 @@ main(int argc, char **argv)
     sti_scenario_init(&scenario);
     scenario.timing = 0;
     scenario.capacity = 1.1;
-    for (int i = 1; i < argc && i <= 4; i++)
+    for (int i = 1; i < argc && i <= 5; i++)
         if (sti_scenario_set(&scenario, keys[i - 1], argv[i], &err)) {
             (void)fprintf(stderr, "plan_speed: %s\n", err.message);
             return 2;
@@ -48,7 +48,9 @@ main(int argc, char **argv)
     }
     (void)printf("%" PRIu64 " samples, %" PRIu64 " ranks, %" PRIu64 " epochs: %.2f s, %s\n",
                  scenario.samples, scenario.ranks, scenario.epochs, seconds_now() - begin,
-                 plan.planner == STI_SIM_PLAN_STATIC ? "counted" : "first reader");
+                 plan.planner == STI_SIM_PLAN_STATIC ? "counted"
+                 : plan.by_next_use                  ? "by next use"
+                                                     : "by worth");
     for (uint64_t epoch = 0; epoch < 2 && epoch < scenario.epochs; epoch++) {
         begin = seconds_now();
         sti_sim_plan_next(&plan);

@@ -149,6 +149,8 @@ test_rooms(void **state)
                                                      : STI_KEEP_BY_NEXT;
 
         (void)sti_pool_settle(&pool, stream[at], keep, next_use[at], at % 3);
+        if (at % 10 == 0 && next_use[at] != NEVER)
+            sti_pool_know(&pool, stream[at], next_use[at]);
         for (uint32_t rank = 0; rank < 3; rank++) {
             left[rank][0] = ram[rank];
             left[rank][1] = ssd[rank];

@@ -151,6 +151,7 @@ clairvoyant_bytes(const struct sti_scenario *scenario)
         mb += sti_by_node_at(&scenario->tiers[STI_SIM_RAM_TIER].capacity_mb, node) +
               sti_by_node_at(&scenario->tiers[STI_SIM_SSD_TIER].capacity_mb, node);
     make_one(&one, mb);
+    set(&one, "capacity", scenario->capacity);
     return (double)run(&one, STK_SIM_NEXT_USE).origin_bytes;
 }
 

@@ -50,7 +50,7 @@ struct key {
 
 static const struct key keys[] = {
     {"name", KIND_NAME, offsetof(struct sti_scenario, name), 0, 0,
-     "1 .. 63 bytes of UTF-8, no control characters", "what reports call it"},
+     "1 .. 63 bytes, UTF-8 without control characters", "what reports call it"},
     WORD("mode", mode, "honest published",
          "a share is a share; or the habits of the published simulator"),
     COUNT("samples", samples, 0, 2000000000, "of the data set; 0: no loader is simulated"),
@@ -377,7 +377,8 @@ check_ssds(const struct sti_scenario *scenario, stk_error *err)
 {
     const struct sti_by_node *ssd_mb = &scenario->tiers[STI_SIM_SSD_TIER].capacity_mb;
 
-    if (scenario->checkpoint.mb <= 0 || scenario->checkpoint.to_origin)
+    if (scenario->checkpoint.mb <= 0 || scenario->checkpoint.to_origin || !scenario->timing ||
+        scenario->mode == STI_SIM_PUBLISHED)
         return 0;
     for (uint64_t node = 0; node < sti_scenario_nodes(scenario); node++)
         if (sti_by_node_at(ssd_mb, node) <= 0)
