@@ -70,6 +70,7 @@ rank_follow(struct rank *rank, uint64_t epoch, uint64_t end_epoch)
 static void
 finish(struct rank *rank)
 {
+    assert_int_equal(stk_loader_leave(rank->loader), 0);
     rank->stats = loader_stats(rank->loader, UINT64_MAX);
     for (uint64_t epoch = 0; epoch < rank->opts.epochs && epoch < 8; epoch++) {
         rank->epochs[epoch] = (stk_loader_stats){STK_LOADER_STATS_INIT};

@@ -14,6 +14,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -304,14 +305,15 @@ local_progress(struct sti_link *link)
     return run_sent(link) || is_busy;
 }
 
-/* A message that another rank is reading this moment is waited for: it does not take long,
- * and the memory is the caller's afterwards. */
+/* What is on its way is given the time to be read. Then it is taken back; a message that
+ * another rank is reading this moment is waited for: it does not take long, and the memory
+ * is the caller's afterwards. */
 static void
 local_close(struct sti_link *link, uint64_t timeout_ns)
 {
     struct sti_comm_hub *hub = link->hub;
+    uint64_t until_ns = sti_clock_ns() + timeout_ns;
 
-    (void)timeout_ns; /* memory takes no time to leave; what nobody has read is taken back */
     sti_mutex_lock(&hub->lock);
     struct inbox *inbox = &hub->inboxes[link->rank];
     inbox->link = NULL;
@@ -323,6 +325,10 @@ local_close(struct sti_link *link, uint64_t timeout_ns)
         give_back_locked(hub, (uint32_t)messages->code, messages, -ECONNRESET);
     }
     sti_mutex_unlock(&hub->lock);
+    /* Nothing more comes to this rank, so two that close do not wait for each other. */
+    while (link->n_out > 0 && sti_clock_ns() < until_ns)
+        if (!run_sent(link))
+            sti_thread_yield();
     while (link->n_out > 0) {
         if (!run_sent(link))
             sti_thread_yield();

@@ -421,15 +421,33 @@ seek(struct sti_fetcher *fetcher, uint64_t epoch, uint64_t idx)
     sti_fetcher_renew_positions(fetcher);
 }
 
+/* No batch is wanted any more: what was read for those that are staged is counted, since
+ * nobody is going to be told with them. */
+static void
+end_batches(struct sti_fetcher *fetcher)
+{
+    struct sti_record *ready = sti_staging_take_ready(&fetcher->staging);
+    struct sti_record *record;
+
+    fetcher->is_leaving = true;
+    sti_fetcher_submit_growing(fetcher);
+    for (record = fetcher->staging.filling.first; record; record = record->next) {
+        fetcher->beside_bytes += record->origin_bytes;
+        record->origin_bytes = 0;
+    }
+    for (record = ready; record; record = record->next)
+        fetcher->beside_bytes += record->origin_bytes;
+    release_records(fetcher, ready);
+    sti_staging_set_idle(&fetcher->staging, true, false);
+}
+
 /* Stays for those that need this rank. */
 static uint64_t
 leave(struct sti_fetcher *fetcher)
 {
-    fetcher->is_leaving = true;
-    if (!fetcher->peering)
-        return 0;
-    sti_fetcher_submit_growing(fetcher);
-    return sti_peering_leave(fetcher->peering);
+    if (!fetcher->is_leaving)
+        end_batches(fetcher);
+    return fetcher->peering ? sti_peering_leave(fetcher->peering) : 0;
 }
 
 static void
