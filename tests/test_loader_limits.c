@@ -209,7 +209,9 @@ loader_options_have_ranges(void **state)
     loader_refused(engine, set, LOADER(.batch_size = 1, .drop_last = 2), -EINVAL, "drop_last");
     loader_refused(engine, set, LOADER(.batch_size = 1, .horizon_epochs = 65), -EINVAL,
                    "horizon_epochs 65 is not in 1 .. 64");
-    loader_refused(engine, set, LOADER(.batch_size = 1, .policy = 5), -EINVAL, "policy 5");
+    loader_refused(engine, set, LOADER(.batch_size = 1, .policy = 7), -EINVAL, "policy 7");
+    loader_refused(engine, set, LOADER(.batch_size = 1, .policy = STK_POLICY_COORDINATED), -EINVAL,
+                   "an engine that was opened with comm");
     loader_refused(engine, set, LOADER(.batch_size = 1, .layout = 3), -EINVAL, "layout 3");
     loader_refused(engine, set, LOADER(.batch_size = 1, .bad_sample = 3), -EINVAL, "bad_sample 3");
     loader_refused(engine, set, LOADER(.batch_size = 1, .staging_batches = 1), -EINVAL,

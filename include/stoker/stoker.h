@@ -10,6 +10,7 @@
 #include <stoker/engine.h>
 #include <stoker/loader.h>
 #include <stoker/checkpoint.h>
+#include <stoker/file.h>
 #include <stoker/cost.h>
 
 #endif

@@ -20,6 +20,7 @@ PyTypeObject *stkpy_epoch_type;
 PyTypeObject *stkpy_array_type;
 PyTypeObject *stkpy_ckpt_type;
 PyTypeObject *stkpy_view_type;
+PyTypeObject *stkpy_file_type;
 
 static const struct {
     const char *name; /* in the module; NULL: made by others only, and not shown */
@@ -34,6 +35,7 @@ static const struct {
     {"Array", &stkpy_array_spec, &stkpy_array_type},
     {"Checkpoints", &stkpy_ckpt_spec, &stkpy_ckpt_type},
     {"View", &stkpy_view_spec, &stkpy_view_type},
+    {"File", &stkpy_file_spec, &stkpy_file_type},
     {NULL, &stkpy_items_spec, &stkpy_items_type},
     {NULL, &stkpy_epoch_spec, &stkpy_epoch_type},
 };

@@ -26,6 +26,7 @@ from stoker._core import (
     __version__,
 )
 from stoker._errors import Error
+from stoker._open import open
 
 __all__ = [
     "Array",
@@ -45,4 +46,5 @@ __all__ = [
     "Order",
     "View",
     "__version__",
+    "open",
 ]

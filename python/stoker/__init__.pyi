@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 import builtins
+import io
 import os
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Literal, SupportsIndex, TypedDict, final, type_check_only
+from typing import Any, Final, Literal, SupportsIndex, TypedDict, final, overload, type_check_only
 
 from typing_extensions import Buffer, CapsuleType, Self
 
@@ -25,6 +26,7 @@ __all__ = [
     "Order",
     "View",
     "__version__",
+    "open",
 ]
 
 __version__: Final[str]
@@ -406,3 +408,18 @@ class View:
         traceback: TracebackType | None,
         /,
     ) -> None: ...
+
+@type_check_only
+class _Writer(io.RawIOBase):
+    name: str | bytes
+    mode: str
+    def __init__(self, path: _Path, engine: Engine | None = None) -> None: ...
+    def write(self, data: Buffer, /) -> int: ...
+    def discard(self) -> None: ...
+
+@overload
+def open(path: _Path, mode: Literal["wb"], *, engine: Engine | None = None) -> _Writer: ...
+@overload
+def open(
+    path: _Path, mode: Literal["rb"] = "rb", *, engine: Engine | None = None
+) -> io.BufferedReader: ...

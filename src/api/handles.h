@@ -6,11 +6,13 @@
 #include <stdbool.h>
 
 #include <stoker/checkpoint.h>
+#include <stoker/file.h>
 #include <stoker/loader.h>
 
 #include "checkpointer/checkpointer.h"
 #include "engine/engine.h"
 #include "format/dataset.h"
+#include "io/out.h"
 #include "loader/loader.h"
 
 struct stk_engine {
@@ -32,6 +34,10 @@ struct stk_ckpt {
 struct stk_view {
     struct sti_view view;
     bool is_file; /* a plain one: without a step and checksums */
+};
+
+struct stk_file {
+    struct sti_out *out;
 };
 
 #endif
