@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 #   make demo     trains a real model from emulated slow storage and prints the figures
+#   make demo-ranks  four ranks on two machines serve each other's samples
 #   make test     builds and runs the unit tests
 #   make build    builds everything under build/
 #   make check    formatting, layering, style: seconds
@@ -19,7 +20,7 @@ MESON ?= meson
 TEST_ARGS ?=
 
 .NOTPARALLEL:
-.PHONY: demo test build check install clean
+.PHONY: demo demo-ranks test build check install clean
 .DEFAULT_GOAL := build
 
 build: .setup-build
@@ -28,6 +29,9 @@ build: .setup-build
 
 demo: .setup-demo build
 	examples/demo.sh $(BUILD)
+
+demo-ranks: .setup-ranks build
+	examples/demo_ranks.sh $(BUILD)
 
 test: .setup-test build
 	rm -f $(BUILD)/meson-logs/testlog.json
@@ -48,6 +52,6 @@ install: build
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: .setup-build .setup-demo .setup-test
-.setup-build .setup-demo .setup-test: .setup-%:
+.PHONY: .setup-build .setup-demo .setup-ranks .setup-test
+.setup-build .setup-demo .setup-ranks .setup-test: .setup-%:
 	@tools/setup.sh $*

@@ -5,7 +5,7 @@
 # where all is there. What is there is found by using it, not by asking the package manager, so
 # that compilers and libraries from a home directory count.
 #
-#   tools/setup.sh [build] [test] [demo] [ci]      (without a word: build)
+#   tools/setup.sh [build] [test] [demo] [ranks] [ci]      (without a word: build)
 set -eu
 
 missing=""  # packages to install; any of them failing is an error
@@ -74,6 +74,14 @@ want_test() {
 want_demo() {
     want_build
     [ -d /usr/share/datasets/fashion-mnist ] || need dataset-fashion-mnist
+}
+
+# A link between two network namespaces, which only root may make.
+want_ranks() {
+    want_build
+    if [ "$(id -u)" = 0 ]; then
+        have ip || need iproute2
+    fi
 }
 
 # The compilers of .ci/run. Clang 14 is taken where the release has it, else its default one.
@@ -188,9 +196,9 @@ renew_meson() {
 [ $# -gt 0 ] || set -- build
 for part in "$@"; do
     case "$part" in
-    build | test | demo | ci) "want_$part" ;;
+    build | test | demo | ranks | ci) "want_$part" ;;
     *)
-        echo "usage: tools/setup.sh [build] [test] [demo] [ci]" >&2
+        echo "usage: tools/setup.sh [build] [test] [demo] [ranks] [ci]" >&2
         exit 2
         ;;
     esac
