@@ -32,7 +32,7 @@ sti_comm_may_send(const struct sti_comm *comm, uint32_t peer, uint64_t now_ns)
 static void
 out_done(struct sti_link_send *send, int code)
 {
-    struct out *out = (struct out *)((char *)send - offsetof(struct out, send));
+    struct out *out = (struct out *)(void *)((char *)send - offsetof(struct out, send));
     struct sti_comm *comm = out->comm;
 
     (void)code; /* a request that did not get out ends by its time or its peer's loss */
@@ -88,7 +88,7 @@ end(struct sti_comm *comm, struct slot *slot, int result)
 static void
 pull_done(struct sti_link_pull *pull, int code)
 {
-    struct slot *slot = (struct slot *)((char *)pull - offsetof(struct slot, pull));
+    struct slot *slot = (struct slot *)(void *)((char *)pull - offsetof(struct slot, pull));
 
     end(slot->comm, slot, slot->why != 0 ? slot->why : code);
 }

@@ -76,7 +76,7 @@ take(struct sti_comm *comm, const struct sti_wire *wire)
 static void
 answer_done(struct sti_link_send *send, int code)
 {
-    struct taken *taken = (struct taken *)((char *)send - offsetof(struct taken, send));
+    struct taken *taken = (struct taken *)(void *)((char *)send - offsetof(struct taken, send));
     struct sti_comm_answer answer = taken->answer;
 
     if (taken->link) {
