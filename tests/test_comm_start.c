@@ -229,9 +229,12 @@ connect_to(uint16_t port)
     return -1;
 }
 
-/* Reads a frame; returns its kind, or -1 at the end. */
+/* Of one thread: many of them on its stack are more than it may have. */
+static unsigned char payload[4096];
+
+/* Reads a frame into payload; returns its kind, or -1 at the end. */
 static int
-read_frame(int fd, unsigned char *payload, uint32_t *ret_n)
+read_frame(int fd, uint32_t *ret_n)
 {
     unsigned char head[STI_MEET_HEAD];
     enum sti_meet_kind kind;
@@ -239,7 +242,7 @@ read_frame(int fd, unsigned char *payload, uint32_t *ret_n)
     if (recv(fd, head, sizeof(head), MSG_WAITALL) != (ssize_t)sizeof(head))
         return -1;
     assert_int_equal(sti_meet_get_head(head, &kind, ret_n), 0);
-    assert_true(*ret_n <= 4096);
+    assert_true(*ret_n <= sizeof(payload));
     assert_int_equal(recv(fd, payload, *ret_n, MSG_WAITALL), *ret_n);
     return (int)kind;
 }
@@ -247,9 +250,8 @@ read_frame(int fd, unsigned char *payload, uint32_t *ret_n)
 static void
 is_refused(int fd, int code)
 {
-    unsigned char payload[4096];
     uint32_t n_bytes = 0;
-    int kind = read_frame(fd, payload, &n_bytes);
+    int kind = read_frame(fd, &n_bytes);
 
     assert_int_equal(kind, STI_MEET_REFUSED);
     assert_int_equal((int32_t)(uint32_t)sti_wire_get(payload, 4), code);
@@ -260,11 +262,10 @@ is_refused(int fd, int code)
 static int
 say(uint16_t port, const void *bytes, size_t n_bytes)
 {
-    unsigned char payload[4096];
     uint32_t n = 0;
     int fd = connect_to(port);
 
-    assert_int_equal(read_frame(fd, payload, &n), STI_MEET_CHALLENGE);
+    assert_int_equal(read_frame(fd, &n), STI_MEET_CHALLENGE);
     assert_int_equal(send(fd, bytes, n_bytes, MSG_NOSIGNAL), n_bytes);
     return fd;
 }
@@ -283,13 +284,13 @@ static void
 hello_as(uint16_t port, const char *secret_text, uint32_t version, uint32_t rank, int code)
 {
     struct sti_card card = {.version = version, .rank = rank, .world = 2, .node = "x"};
-    unsigned char payload[4096], frame[STI_MEET_HEAD + STI_MEET_HELLO_MAX] = {0};
+    unsigned char frame[STI_MEET_HEAD + STI_MEET_HELLO_MAX] = {0};
     struct sti_hmac secret;
     uint32_t n = 0;
     int fd = connect_to(port);
 
     sti_hmac_init(&secret, secret_text, strlen(secret_text));
-    assert_int_equal(read_frame(fd, payload, &n), STI_MEET_CHALLENGE);
+    assert_int_equal(read_frame(fd, &n), STI_MEET_CHALLENGE);
     unsigned char *at = frame + STI_MEET_HEAD + STI_MEET_NONCE;
     int n_card = sti_card_encode(&card, &secret, at + STI_MEET_PROOF);
     assert_true(n_card > 0);
