@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
+import builtins
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from multiprocessing.context import BaseContext
+from types import TracebackType
 from typing import Any, Literal, Protocol, TypedDict, TypeVar, type_check_only
 
 import stoker
 import torch
+from typing_extensions import Self
 
-__all__ = ["DataLoader"]
+__all__ = ["Checkpointer", "DataLoader"]
 
 _Path = str | os.PathLike[str]
 _T_co = TypeVar("_T_co", covariant=True)
@@ -76,3 +79,48 @@ class DataLoader:
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
     def stats(self) -> _Stats: ...
     def explain(self) -> str: ...
+
+_Device = str | torch.device
+
+class Checkpointer:
+    directory: str
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        engine: stoker.Engine | None = None,
+        keep: int | None = 2,
+        roots: str | None = None,
+        slot_bytes: int | None = None,
+        slots: int | None = None,
+        chunk_bytes: int | None = None,
+        outstanding: int | None = None,
+        buffered: bool = False,
+        read_only: bool = False,
+    ) -> None: ...
+    def save(self, step: int, *, rng: bool = True, pickle: bool = False, **parts: Any) -> None: ...
+    def fence(self) -> None: ...
+    def wait(self, timeout: float | None = None) -> None: ...
+    def load(
+        self,
+        step: int | None = None,
+        *,
+        map_location: _Device | Mapping[str, _Device] | None = None,
+        strict: bool = True,
+        rng: bool = True,
+        pickle: bool = False,
+        **into: Any,
+    ) -> dict[str, Any] | None: ...
+    def latest(self) -> int | None: ...
+    def list(self) -> builtins.list[dict[str, int]]: ...
+    def verify(self, step: int | None = None) -> int: ...
+    def status(self) -> dict[str, int | None]: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...

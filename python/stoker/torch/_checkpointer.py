@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpointer: a training's state, saved beside the training.
+
+Invariant: what a checkpoint of a step holds is the state when save() was called. What only an
+optimizer writes is read until that optimizer's next step(), which waits for it; the rest is copied
+before save() returns.
+"""
+
+import json
+import os
+
+import torch
+
+import stoker
+from stoker._open import shared_engine
+from stoker.torch import _rng
+from stoker.torch._fences import Fences, Stable
+from stoker.torch._tree import FORM, Reader, Writer, kind_of
+
+VERSION = 1
+_TAKEN = ("step", "rng")
+
+
+class Checkpointer:
+    """Checkpoints of a training in a directory, made if it is not there.
+
+        checkpointer = Checkpointer("/lustre/run1", keep=3)
+        done = checkpointer.load(model=model, optimizer=optimizer, loader=loader)
+        for step in range(done["step"] + 1 if done else 0, 10_000):
+            ...
+            optimizer.step()                                       # fences first, by itself
+            checkpointer.save(step, model=model, optimizer=optimizer, loader=loader)
+        checkpointer.wait()
+
+    keep    how many stay when a new one is durable (0: all)
+    roots   directories on other devices where the bytes go, separated by blanks
+    engine  a stoker.Engine to share; default: one that the process has for such uses
+
+    Other options are those of stoker.Checkpoints: outstanding, slot_bytes, slots, chunk_bytes,
+    buffered, read_only. One rank saves into a directory. What goes wrong in the background is
+    raised by the next call, once, never by an optimizer's step().
+    """
+
+    def __init__(self, directory, *, engine=None, keep=2, roots=None, **options):
+        if not options.get("read_only"):
+            os.makedirs(directory, exist_ok=True)
+        self.directory = os.fspath(directory)
+        self._saved = stoker.Checkpoints(engine or shared_engine(), directory, keep=keep,
+                                         roots=roots, **options)
+        self._fences = Fences(self._before_step)
+        self._error = None
+
+    # ---- saving -----------------------------------------------------------------------
+
+    def save(self, step, *, rng=True, pickle=False, **parts):
+        """Begins to save; the checkpoint is there when it is durable (wait()).
+
+        parts by name: objects with a state_dict() (modules, optimizers, schedulers, scalers,
+        loaders), or trees of dicts, lists, tuples, tensors, NumPy arrays, numbers, strings, bytes
+        and None. Others are refused with their path, or pickled with pickle=True. rng: also the
+        states of torch's, Python's and NumPy's generators.
+
+        Returns before anything is written. Do not write to parameters or to an optimizer's state by
+        other means than its step() before fence(). Raises what has gone wrong with an earlier save;
+        this one is then not begun.
+        """
+        self._raise_kept()
+        for name in _TAKEN:
+            if name in parts:
+                raise TypeError(f"a part cannot be called {name!r}")
+        optimizers = [part for part in parts.values() if isinstance(part, torch.optim.Optimizer)]
+        writer = Writer(Stable(optimizers), pickle)
+        form = {name: writer.encode(_state_of(part), (name,)) for name, part in parts.items()}
+        if rng:
+            form["rng"] = writer.encode(_rng.get(), ("rng",))
+        writer.blobs[FORM] = json.dumps({"version": VERSION, "parts": form},
+                                        separators=(",", ":")).encode()
+        for optimizer in optimizers:  # before: a step may come as soon as this has begun
+            self._fences.add(optimizer)
+        self._saved.save(step, writer.tensors, blobs=writer.blobs, stable=writer.stable,
+                         metadata={"format": "pt"})
+
+    def _before_step(self):
+        try:
+            self._saved.fence()
+        except stoker.Error as error:
+            self._error = self._error or error
+        except (ValueError, RuntimeError):
+            pass  # closed, or another process's: nothing is read any more, or not from here
+
+    def _raise_kept(self):
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def fence(self):
+        """Waits until everything may be changed again. An optimizer's step() does that itself."""
+        self._raise_kept()
+        self._saved.fence()
+
+    def wait(self, timeout=None):
+        """Waits until all saves are durable, at most timeout seconds (TimeoutError)."""
+        self._raise_kept()
+        self._saved.wait(timeout)
+
+    # ---- loading ----------------------------------------------------------------------
+
+    def load(self, step=None, *, map_location=None, strict=True, rng=True, pickle=False, **into):
+        """Loads a checkpoint, the newest whole one where step is None.
+
+        into: objects with a load_state_dict(), by the names of their parts. Without any, or for
+        parts that are not named, the answer has them as trees: {"step": 7, "model": {...}, ...}.
+        None where step is None and there is no checkpoint.
+
+        map_location   where tensors of the answer go: a device, or a dict of devices; default:
+                       where they were. What is loaded into objects goes where they have it.
+        strict         as in Module.load_state_dict(); False also allows parts that are not there
+        rng            restore the generators, if anything is loaded into objects
+        pickle         allow parts that were saved with pickle=True: it runs what they say
+        """
+        self.wait()  # one that is still under way is the newest
+        if step is None:
+            step = self._saved.latest()
+            if step is None:
+                return None
+        with self._saved.open(step) as view:
+            form = _form_of(view, self.directory)
+            missing = [name for name in into if name not in form]
+            if missing and strict:
+                raise KeyError(f"checkpoint {step} in {self.directory} has no part {missing[0]!r}, "
+                               f"only {', '.join(form)}")
+            answer = {"step": step}
+            for name, part_form in form.items():
+                place = _keep if name in into or name == "rng" else _placer(map_location)
+                state = Reader(view, place, pickle).load(part_form)
+                if name in into:
+                    _load_into(into[name], state, strict)
+                else:
+                    answer[name] = state
+        if rng and into and "rng" in answer:
+            _rng.restore(answer.pop("rng"))
+        return answer
+
+    def latest(self):
+        """The step of the newest whole checkpoint; None where there is none."""
+        return self._saved.latest()
+
+    def list(self):
+        """All checkpoints, newest first, damaged ones too, as dictionaries."""
+        return self._saved.list()
+
+    def verify(self, step=None):
+        """Reads a checkpoint, the newest where step is None, and checks every byte of it. Raises
+        what is wrong; returns its step."""
+        with self._saved.open(step) as view:
+            view.verify()
+            return view.info()["step"]
+
+    def status(self):
+        """What it has done, as a dictionary."""
+        return self._saved.status()
+
+    # ---- the end ----------------------------------------------------------------------
+
+    def close(self):
+        """Waits for saves under way; raises what has gone wrong with them."""
+        self._fences.end()
+        try:
+            self._raise_kept()
+            self._saved.wait()
+        except ValueError:
+            pass  # it has been closed already
+        finally:
+            self._saved.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        if kind is None:
+            self.close()
+            return
+        self._fences.end()
+        self._saved.close()
+
+
+def _state_of(part):
+    if isinstance(part, torch.nn.Module):
+        return part.state_dict(keep_vars=True)  # detached ones are made anew each time
+    get = getattr(part, "state_dict", None)
+    return get() if callable(get) else part
+
+
+def _load_into(part, state, strict):
+    load = getattr(part, "load_state_dict", None)
+    if not callable(load):
+        raise TypeError(f"a {kind_of(part)} has no load_state_dict(); leave it out, and take its "
+                        "state from what load() returns")
+    if isinstance(part, torch.nn.Module):
+        load(state, strict=strict)
+    else:
+        load(state)
+
+
+def _form_of(view, directory):
+    if FORM not in view.blobs():
+        raise ValueError(f"checkpoint {view.info()['step']} in {directory} was not saved by "
+                         "stoker.torch.Checkpointer; stoker.Checkpoints reads its tensors")
+    form = json.loads(view.blob(FORM))
+    if form["version"] != VERSION:
+        raise ValueError(f"checkpoint {view.info()['step']} in {directory} is of version "
+                         f"{form['version']}; this Stoker reads version {VERSION}")
+    return form["parts"]
+
+
+def _keep(tensor, _device):
+    return tensor
+
+
+def _placer(map_location):
+    if callable(map_location):
+        raise TypeError("map_location is a device, a dict of devices or None, not a function")
+
+    def place(tensor, device):
+        target = device if map_location is None else map_location
+        if isinstance(map_location, dict):
+            target = map_location.get(device, device)
+        return tensor.to(target)
+
+    return place
