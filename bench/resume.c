@@ -91,25 +91,33 @@ stop_midway(const char *path, uint64_t n, void *state, size_t *n_state)
     return rc;
 }
 
+struct stopped {
+    const char *path;
+    const stk_order *order;
+    uint64_t n;
+    uint64_t *ids; /* room for n */
+    char state[STK_LOADER_STATE_SIZE];
+    size_t n_state;
+};
+
 static int
-round_of(const char *path, const stk_order *order, uint64_t n, uint64_t *ids, const void *state,
-         size_t n_state, double *ret_order_s, double *ret_resume_s)
+round_of(struct stopped *stopped, double *ret_order_s, double *ret_resume_s)
 {
     struct job job = {0};
     uint64_t sample = 0;
     double begin_s = now_seconds();
-    int rc = stk_order_ids(order, 1, 0, n, ids);
+    int rc = stk_order_ids(stopped->order, 1, 0, stopped->n, stopped->ids);
 
     *ret_order_s = now_seconds() - begin_s;
     begin_s = now_seconds();
     if (rc == 0)
-        rc = open_job(&job, path, state, n_state);
+        rc = open_job(&job, stopped->path, stopped->state, stopped->n_state);
     if (rc == 0)
         rc = read_batch(&job, &sample);
     *ret_resume_s = now_seconds() - begin_s;
     if (rc < 0)
         (void)fprintf(stderr, "resume: %s\n", job.err.message);
-    if (rc == 0 && sample != ids[(n / BATCH / 2 + 1) * BATCH]) {
+    if (rc == 0 && sample != stopped->ids[(stopped->n / BATCH / 2 + 1) * BATCH]) {
         (void)fprintf(stderr, "resume: sample %" PRIu64 " is not the next one\n", sample);
         rc = -1;
     }
@@ -129,24 +137,25 @@ static int
 measure(const char *path, uint64_t n, uint32_t rounds)
 {
     double order_s[ROUNDS_MAX], resume_s[ROUNDS_MAX], more_s[ROUNDS_MAX];
-    char state[STK_LOADER_STATE_SIZE];
-    size_t n_state = sizeof(state);
-    uint64_t *ids = malloc(n * sizeof(*ids));
+    struct stopped stopped = {.path = path, .n = n, .n_state = sizeof(stopped.state)};
     stk_order_opts opts = order_opts;
     stk_order *order = NULL;
-    int rc = ids ? 0 : -1;
+
+    stopped.ids = malloc(n * sizeof(*stopped.ids));
+    int rc = stopped.ids ? 0 : -1;
 
     opts.n = n;
     if (rc == 0)
         rc = stk_order_new(&order, &opts, NULL);
     if (rc == 0)
-        rc = stop_midway(path, n, state, &n_state);
+        rc = stop_midway(path, n, stopped.state, &stopped.n_state);
+    stopped.order = order;
     for (uint32_t at = 0; rc == 0 && at < rounds; at++) {
-        rc = round_of(path, order, n, ids, state, n_state, &order_s[at], &resume_s[at]);
+        rc = round_of(&stopped, &order_s[at], &resume_s[at]);
         more_s[at] = resume_s[at] - order_s[at];
     }
     stk_order_free(order);
-    free(ids);
+    free(stopped.ids);
     if (rc < 0)
         return rc;
     qsort(order_s, rounds, sizeof(*order_s), compare);
