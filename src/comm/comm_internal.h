@@ -149,10 +149,10 @@ void
 sti_comm_message(void *context, const void *head, size_t n_head, struct sti_link_body *body);
 /* Ends what waits for a peer; the link has lost it. */
 void
-sti_comm_lost(void *context, uint32_t peer, int code);
+sti_comm_lost(void *context, uint32_t rank, int code);
 /* The same for one that is given up from here. */
 void
-sti_comm_drop(struct sti_comm *comm, uint32_t peer, int code);
+sti_comm_drop(struct sti_comm *comm, uint32_t rank, int code);
 void
 sti_comm_check_answers(struct sti_comm *comm, uint64_t now_ns);
 bool

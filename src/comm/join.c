@@ -129,8 +129,10 @@ read_cards(struct sti_comm *comm, const struct sti_hmac *secret, stk_error *err)
     struct named *named = sti_mem_new(comm->world, sizeof(*named));
     int rc = 0;
 
-    if (!cards || !nodes || !named)
+    if (!cards || !nodes || !named) {
         rc = sti_error_set(err, -ENOMEM, "no memory for the cards of %u ranks", comm->world);
+        goto out;
+    }
     for (uint32_t rank = 0; rank < comm->world && rc == 0; rank++) {
         struct sti_card *card = &cards[rank > 0];
 
@@ -149,6 +151,7 @@ read_cards(struct sti_comm *comm, const struct sti_hmac *secret, stk_error *err)
     }
     if (rc == 0)
         number_nodes(comm, named);
+out:
     sti_mem_free(named);
     sti_mem_free(nodes);
     sti_mem_free(cards);

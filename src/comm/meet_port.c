@@ -67,7 +67,7 @@ is_of_hosts(const struct sti_comm_opts *opts, const struct sockaddr *from)
 bool
 sti_meet_may_come(const struct sti_comm_opts *opts, int fd)
 {
-    struct sockaddr_storage from, here;
+    struct sockaddr_storage from = {0}, here = {0};
     socklen_t n_from = sizeof(from), n_here = sizeof(here);
 
     if (opts->secret)

@@ -66,7 +66,7 @@ load(void)
     sti_thread_block_signals(&old); /* it may start threads */
     library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
     if (!library) {
-        const char *why = dlerror();
+        const char *why = dlerror(); /* NOLINT(concurrency-mt-unsafe): of this thread */
 
         (void)snprintf(load_error, sizeof(load_error), "%s", why ? why : "it cannot be loaded");
         goto out;

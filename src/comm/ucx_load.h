@@ -39,7 +39,7 @@
     X(ucs_status_string)
 
 struct sti_ucx {
-#define STI_UCX_POINTER(name) __typeof__(&(name)) name;
+#define STI_UCX_POINTER(name) __typeof__(&(name)) name; /* NOLINT(bugprone-macro-parentheses) */
     STI_UCX_FUNCTIONS(STI_UCX_POINTER)
 #undef STI_UCX_POINTER
 };
