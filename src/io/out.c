@@ -71,7 +71,8 @@ fail(const struct sti_out *out, int rc, const char *what, stk_error *err)
 
 /* All of it, from the caller's thread or the pool's. Returns 0 or a negative errno. */
 static int
-write_whole(const struct sti_out *out, char *bytes, uint32_t n_bytes, uint64_t offset)
+write_whole(const struct sti_out *out, char *bytes, /* NOLINT(readability-non-const-parameter) */
+            uint32_t n_bytes, uint64_t offset)
 {
     uint32_t done = 0;
 
