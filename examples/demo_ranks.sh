@@ -62,7 +62,8 @@ ranks() {
         [ ${#hosts[@]} -gt 0 ] && at=(ip netns exec "${hosts[$((rank / 2))]}")
         RANK=$rank WORLD_SIZE=4 STOKER_ADDR=$address STOKER_PORT=29490 \
             STOKER_HOSTS=10.98.0.1,10.98.0.2,127.0.0.1 \
-            "${at[@]}" "$stoker" bench load "${run[@]}" "${@//RANK/$rank}" >"$work/$name$rank.json" &
+            "${at[@]}" "$stoker" bench load "${run[@]}" "${@//RANK/$rank}" \
+            >"$work/$name$rank.json" &
         pids+=($!)
     done
     for rank in "${pids[@]}"; do

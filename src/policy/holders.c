@@ -7,6 +7,7 @@
  */
 #include "policy/holders.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -88,6 +89,7 @@ walk_epoch(struct work *work, uint64_t epoch)
     uint64_t length = work->whole.length;
     uint32_t rank = 0;
 
+    assert(length > 0);
     sti_order_epoch(&work->whole, epoch, &work->cursor, work->ids, work->scratch);
     sti_bitset_clear(&work->in_epoch);
     sti_bound_epoch(&work->bound);

@@ -87,13 +87,12 @@ struct sti_peering {
     uint32_t verb;
     uint32_t rank;
     uint32_t world;
+    uint32_t n_filling;
     struct sti_fetcher *fetcher; /* or NULL: not there yet, or no more */
     struct sti_holders holders;
-    bool is_paper;
     uint32_t *crcs; /* of samples held here, as they were sent first */
     struct sti_bitset has_crc;
     uint64_t fill; /* of holders.mine: what is not looked at yet */
-    uint32_t n_filling;
 
     struct sti_question *questions;
     struct sti_question *free_questions;
@@ -105,19 +104,20 @@ struct sti_peering {
     struct sti_fetch *fetches;
     struct sti_fetch *free_fetches;
     struct sti_fetch *orphans; /* no peer has given them: the origin's, when a read is free */
+    struct sti_neighbour *neighbours; /* by rank */
     uint32_t n_fetching;
 
-    struct sti_neighbour *neighbours; /* by rank */
     uint32_t n_summing;
     struct sti_mutex lock;
     struct sti_sum *summed STI_GUARDED_BY(&lock); /* back from the pool */
 
+    bool is_paper;
     bool is_closed; /* nothing is answered any more but that it is not here */
     bool is_leaving;
-    uint64_t leaving_until_ns;
-    uint64_t tell_again_ns;
     bool has_news; /* a peer was lost */
     uint32_t lost_rank;
+    uint64_t leaving_until_ns;
+    uint64_t tell_again_ns;
     int lost_code;
 
     uint64_t served_samples;
