@@ -58,7 +58,7 @@ struct sti_out {
     uint64_t offset;   /* where it goes */
     struct sti_mutex mutex;
     struct sti_cond cond; /* a slot is free */
-    int result STI_GUARDED_BY(mutex);
+    int result STI_GUARDED_BY(&mutex);
 };
 
 static int
