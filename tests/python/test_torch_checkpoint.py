@@ -110,6 +110,16 @@ class Checkpoints(DataTest):
                 self.assertTrue(torch.equal(saved.load()["weight"], before))
                 self.assertFalse(torch.equal(weight, before))
 
+    def test_memory_that_is_replaced_meanwhile(self):
+        saved = self.open(slots=2, slot_bytes=1 << 16, chunk_bytes=1 << 16)
+        model = torch.nn.Linear(4000, 2000)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1)
+        before = copy.deepcopy(model.state_dict())
+        saved.save(1, model=model, optimizer=optimizer)
+        model.double()
+        filled = [torch.full((2000, 4000), float(number)) for number in range(3)]
+        self.assertTrue(same(saved.load()["model"], before), filled[0][0, 0])
+
     def test_what_is_stable(self):
         saved = self.open()
         parts = make()

@@ -60,9 +60,10 @@ class Checkpointer:
         and None. Others are refused with their path, or pickled with pickle=True. rng: also the
         states of torch's, Python's and NumPy's generators.
 
-        Returns before anything is written. Do not write to parameters or to an optimizer's state by
-        other means than its step() before fence(). Raises what has gone wrong with an earlier save;
-        this one is then not begun.
+        Returns before anything is written; waits only while as many saves as outstanding says (1)
+        are not durable yet. Do not write to parameters or to an optimizer's state by other means
+        than its step() before fence(). Raises what has gone wrong with an earlier save; this one
+        is then not begun.
         """
         self._raise_kept()
         for name in _TAKEN:

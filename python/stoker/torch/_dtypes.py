@@ -32,9 +32,10 @@ def stored_array(array):
 
 
 def memory_of(tensor, n_bytes):
-    """The memory of a contiguous tensor on the CPU as a writable buffer that keeps the tensor."""
+    """The memory of a contiguous tensor on the CPU as a writable buffer that keeps it."""
     shown = (_BYTES * n_bytes).from_address(tensor.data_ptr())
-    shown.owner = tensor
+    # Not the tensor itself: a parameter may be given other memory (Module.to(), .data = ...).
+    shown.owner = tensor.detach()
     return shown
 
 
