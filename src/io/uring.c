@@ -40,6 +40,8 @@ enum part { PART_MAIN, PART_OPEN, PART_CLOSE, PART_WATCH, PART_NOTHING, PARTS_MA
 #define BESIDE_NS UINT64_C(100000) /* shorter sleeps than this are not worth a timer */
 #define BESIDE_COMPLETIONS 12      /* worth a sleep: twice as many gain little, and each delays */
 #define PACE_WAITS 8
+#define TRY_NS 100000000
+#define TRIES 50
 
 struct uring {
     struct io_uring ring;
@@ -486,7 +488,13 @@ try_silence(struct uring *uring)
         return 0;
     uring->is_open_silent = true;
     start_read_file(uring, &op);
-    int rc = io_uring_submit_and_wait(&uring->ring, 1);
+    /* In short waits: one without an end was once seen not to end, on a busy machine. */
+    struct __kernel_timespec pause = {.tv_nsec = TRY_NS};
+    int rc = io_uring_submit(&uring->ring);
+    if (rc >= 0)
+        rc = -ETIME;
+    for (int tries = 0; tries < TRIES && rc == -ETIME; tries++)
+        rc = io_uring_wait_cqe_timeout(&uring->ring, &cqe, &pause);
     /* What comes with it is there when the submission that failed it returns. */
     while (rc >= 0 && io_uring_peek_cqe(&uring->ring, &cqe) == 0) {
         n += io_uring_cqe_get_data64(cqe) != 0 ? 1 : 0;
