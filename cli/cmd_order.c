@@ -8,11 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <nettle/sha2.h>
+
 #include <stoker/plan.h>
 
 #include "args.h"
 #include "cmd.h"
-#include "sha256.h"
 
 const char cmd_order_help[] =
     "Usage: stoker order --n N [OPTION...]\n"
@@ -162,15 +163,26 @@ print_ids(const struct request *request, uint64_t position, const uint64_t *ids,
 }
 
 static void
-hash_ids(struct cli_sha256 *sha, const uint64_t *ids, uint64_t count)
+hash_ids(struct sha256_ctx *sha, const uint64_t *ids, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
         unsigned char bytes[8];
 
         for (uint32_t k = 0; k < sizeof(bytes); k++)
             bytes[k] = (unsigned char)(ids[i] >> (8 * k));
-        cli_sha256_add(sha, bytes, sizeof(bytes));
+        sha256_update(sha, sizeof(bytes), bytes);
     }
+}
+
+static void
+print_digest(struct sha256_ctx *sha)
+{
+    unsigned char digest[SHA256_DIGEST_SIZE];
+
+    sha256_digest(sha, sizeof(digest), digest);
+    for (uint32_t i = 0; i < sizeof(digest); i++)
+        (void)printf("%02x", digest[i]);
+    (void)putchar('\n');
 }
 
 /* Writes the first count ids, in chunks of what memory there is room for. */
@@ -180,10 +192,10 @@ write_ids(const struct request *request, const stk_order *order, uint64_t count)
     bool whole = request->opts.kind == STK_ORDER_TORCH && !request->opts.no_shuffle;
     uint64_t chunk = whole || count < CHUNK ? count : CHUNK;
     uint64_t *ids = calloc(chunk ? chunk : 1, sizeof(*ids));
-    struct cli_sha256 sha;
+    struct sha256_ctx sha;
     int rc = ids ? 0 : -ENOMEM;
 
-    cli_sha256_init(&sha);
+    sha256_init(&sha);
     for (uint64_t at = 0; !rc && at < count; at += chunk) {
         uint64_t part = count - at < chunk ? count - at : chunk;
 
@@ -198,12 +210,8 @@ write_ids(const struct request *request, const stk_order *order, uint64_t count)
         return cli_error("order", "cannot make %" PRIu64 " ids: %s", count, stk_strerror(rc));
     if (request->output != OUTPUT_SHA256 && count)
         (void)putchar('\n');
-    if (request->output == OUTPUT_SHA256) {
-        char hex[CLI_SHA256_HEX_SIZE];
-
-        cli_sha256_hex(&sha, hex);
-        (void)puts(hex);
-    }
+    if (request->output == OUTPUT_SHA256)
+        print_digest(&sha);
     return cli_finish("order");
 }
 

@@ -22,7 +22,6 @@
 
 #include <cmocka.h>
 
-#include "base/sha256.h"
 #include "comm/card.h"
 #include "comm/meet.h"
 #include "comm/wire.h"
@@ -285,11 +284,11 @@ hello_as(uint16_t port, const char *secret_text, uint32_t version, uint32_t rank
 {
     struct sti_card card = {.version = version, .rank = rank, .world = 2, .node = "x"};
     unsigned char frame[STI_MEET_HEAD + STI_MEET_HELLO_MAX] = {0};
-    struct sti_hmac secret;
+    struct hmac_sha256_ctx secret;
     uint32_t n = 0;
     int fd = connect_to(port);
 
-    sti_hmac_init(&secret, secret_text, strlen(secret_text));
+    hmac_sha256_set_key(&secret, strlen(secret_text), (const uint8_t *)secret_text);
     assert_int_equal(read_frame(fd, &n), STI_MEET_CHALLENGE);
     unsigned char *at = frame + STI_MEET_HEAD + STI_MEET_NONCE;
     int n_card = sti_card_encode(&card, &secret, at + STI_MEET_PROOF);

@@ -9,11 +9,13 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <nettle/sha2.h>
+
 #include "order/permutation.h"
-#include "sha256.h"
 
 struct vector {
     uint64_t n;
@@ -52,9 +54,10 @@ check_vector(const struct vector *vector)
 {
     struct sti_permutation permutation = sti_permutation_of(vector->n, false);
     uint32_t *ids = calloc(vector->n, sizeof(*ids));
-    char hex[CLI_SHA256_HEX_SIZE];
+    unsigned char digest[SHA256_DIGEST_SIZE];
+    char hex[2 * SHA256_DIGEST_SIZE + 1];
     struct sti_mt19937 engine;
-    struct cli_sha256 sha;
+    struct sha256_ctx sha;
 
     assert_non_null(ids);
     sti_mt19937_seed(&engine, vector->seed);
@@ -63,13 +66,15 @@ check_vector(const struct vector *vector)
         assert_int_equal(ids[i], vector->first[i]);
     for (uint32_t i = 0; i < 3; i++)
         assert_int_equal(ids[vector->n - 3 + i], vector->last[i]);
-    cli_sha256_init(&sha);
+    sha256_init(&sha);
     for (uint64_t i = 0; i < vector->n; i++) {
         uint64_t id = ids[i];
 
-        cli_sha256_add(&sha, &id, sizeof(id));
+        sha256_update(&sha, sizeof(id), (const uint8_t *)&id);
     }
-    cli_sha256_hex(&sha, hex);
+    sha256_digest(&sha, sizeof(digest), digest);
+    for (uint32_t i = 0; i < sizeof(digest); i++)
+        (void)snprintf(hex + 2 * i, 3, "%02x", digest[i]);
     hex[strlen(vector->digest)] = '\0';
     assert_string_equal(hex, vector->digest);
     free(ids);

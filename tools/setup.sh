@@ -42,6 +42,7 @@ want_build() {
     have ninja || need ninja-build
     have pkg-config || need pkg-config
     library libisal || need libisal-dev
+    library "nettle >= 3.4" || need nettle-dev
     library jansson || need libjansson-dev
     library cmocka || need libcmocka-dev
     library zlib || need zlib1g-dev

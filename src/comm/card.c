@@ -67,21 +67,11 @@ put_text(struct writer *writer, const char *text)
     put_bytes(writer, text, n_chars);
 }
 
-static void
-tag_of(const struct sti_hmac *secret, const void *bytes, size_t n_bytes,
-       unsigned char digest[STI_SHA256_BYTES])
-{
-    struct sti_sha256 sha;
-
-    sti_hmac_begin(secret, &sha);
-    sti_sha256_add(&sha, bytes, n_bytes);
-    sti_hmac_end(secret, &sha, digest);
-}
-
 int
-sti_card_encode(const struct sti_card *card, const struct sti_hmac *secret, unsigned char *bytes)
+sti_card_encode(const struct sti_card *card, const struct hmac_sha256_ctx *secret,
+                unsigned char *bytes)
 {
-    struct writer writer = {.bytes = bytes, .room = STI_COMM_CARD_MAX - STI_SHA256_BYTES};
+    struct writer writer = {.bytes = bytes, .room = STI_COMM_CARD_MAX - STI_MAC_BYTES};
 
     put_number(&writer, MAGIC, 4);
     put_number(&writer, card->version, 4);
@@ -100,9 +90,9 @@ sti_card_encode(const struct sti_card *card, const struct sti_hmac *secret, unsi
     put_bytes(&writer, card->address, card->n_address);
     if (writer.is_full)
         return -EMSGSIZE;
-    sti_wire_put(bytes + 8, writer.n_bytes + STI_SHA256_BYTES, 4);
-    tag_of(secret, bytes, writer.n_bytes, bytes + writer.n_bytes);
-    return (int)(writer.n_bytes + STI_SHA256_BYTES);
+    sti_wire_put(bytes + 8, writer.n_bytes + STI_MAC_BYTES, 4);
+    sti_mac(secret, bytes, writer.n_bytes, STI_MAC_BYTES, bytes + writer.n_bytes);
+    return (int)(writer.n_bytes + STI_MAC_BYTES);
 }
 
 struct reader {
@@ -177,11 +167,10 @@ get_fields(struct reader *reader, struct sti_card *card)
 }
 
 int
-sti_card_decode(struct sti_card *ret_card, const struct sti_hmac *secret, const void *bytes,
+sti_card_decode(struct sti_card *ret_card, const struct hmac_sha256_ctx *secret, const void *bytes,
                 size_t n_bytes)
 {
     const unsigned char *from = bytes;
-    unsigned char digest[STI_SHA256_BYTES];
 
     if (n_bytes < HEAD_BYTES || sti_wire_get(from, 4) != MAGIC)
         return -EBADMSG;
@@ -189,13 +178,13 @@ sti_card_decode(struct sti_card *ret_card, const struct sti_hmac *secret, const 
     if (ret_card->version != STI_CARD_VERSION)
         return STK_E_VERSION;
     uint64_t length = sti_wire_get(from + 8, 4);
-    if (length > n_bytes || length > STI_COMM_CARD_MAX || length < HEAD_BYTES + STI_SHA256_BYTES)
+    if (length > n_bytes || length > STI_COMM_CARD_MAX || length < HEAD_BYTES + STI_MAC_BYTES)
         return -EBADMSG;
-    tag_of(secret, from, length - STI_SHA256_BYTES, digest);
-    if (!sti_bytes_equal(digest, from + length - STI_SHA256_BYTES, STI_SHA256_BYTES))
+    if (!sti_mac_is(secret, from, length - STI_MAC_BYTES, STI_MAC_BYTES,
+                    from + length - STI_MAC_BYTES))
         return -EACCES;
     struct reader reader = {.bytes = from + HEAD_BYTES,
-                            .n_bytes = length - HEAD_BYTES - STI_SHA256_BYTES};
+                            .n_bytes = length - HEAD_BYTES - STI_MAC_BYTES};
     return get_fields(&reader, ret_card);
 }
 

@@ -9,8 +9,8 @@
 
 #include <stdint.h>
 
-#include "base/sha256.h"
 #include "comm/comm.h"
+#include "comm/mac.h"
 
 #define STI_CARD_VERSION 1u
 #define STI_CARD_NAME_SIZE 32u
@@ -22,7 +22,7 @@ struct sti_card {
     uint32_t rank;
     uint32_t world;
     uint64_t incarnation;
-    unsigned char key[STI_CARD_KEY_BYTES]; /* rank 0's counts: of it the session's key is made */
+    unsigned char key[STI_CARD_KEY_BYTES]; /* rank 0's counts: of it the job's key is made */
     char node[STI_CARD_TEXT_SIZE];
     uint32_t n_values;
     struct {
@@ -38,12 +38,13 @@ struct sti_card {
  * length, or -EMSGSIZE.
  */
 int
-sti_card_encode(const struct sti_card *card, const struct sti_hmac *secret, unsigned char *bytes);
+sti_card_encode(const struct sti_card *card, const struct hmac_sha256_ctx *secret,
+                unsigned char *bytes);
 
 /* Reads a card that may be anything. Errors: -EBADMSG malformed, STK_E_VERSION (card's
  * version is set), -EACCES made with another secret. */
 int
-sti_card_decode(struct sti_card *ret_card, const struct sti_hmac *secret, const void *bytes,
+sti_card_decode(struct sti_card *ret_card, const struct hmac_sha256_ctx *secret, const void *bytes,
                 size_t n_bytes);
 
 /*

@@ -70,7 +70,7 @@ struct sti_comm {
     uint64_t timeout_ns;
     uint64_t retry_ns;
     uint64_t incarnation;
-    struct sti_hmac key; /* of the session */
+    struct hmac_sha256_ctx key; /* of the job */
     struct sti_comm_events events;
 
     const struct sti_method *method;

@@ -17,8 +17,8 @@
 #define START_TIMEOUT_NS (60 * STI_NS_PER_S)
 
 static int
-make_card(struct sti_comm *comm, const struct sti_comm_opts *opts, const struct sti_hmac *secret,
-          unsigned char *bytes, stk_error *err)
+make_card(struct sti_comm *comm, const struct sti_comm_opts *opts,
+          const struct hmac_sha256_ctx *secret, unsigned char *bytes, stk_error *err)
 {
     struct sti_card *card = sti_mem_new(1, sizeof(*card));
     int rc = -ENOMEM;
@@ -57,19 +57,19 @@ out:
     return rc;
 }
 
-/* The session's key: what nobody knows who has not seen rank 0's card and, where there is
+/* The job's key: what nobody knows who has not seen rank 0's card and, where there is
  * one, the secret. */
 static void
-make_key(struct sti_comm *comm, const struct sti_card *first, const struct sti_hmac *secret)
+make_key(struct sti_comm *comm, const struct sti_card *first, const struct hmac_sha256_ctx *secret)
 {
-    unsigned char digest[STI_SHA256_BYTES];
-    struct sti_sha256 sha;
+    static const unsigned char what[] = {'j', 'o', 'b'};
+    struct hmac_sha256_ctx message = *secret;
+    unsigned char key[STI_MAC_BYTES];
 
-    sti_hmac_begin(secret, &sha);
-    sti_sha256_add(&sha, "session", 7);
-    sti_sha256_add(&sha, first->key, sizeof(first->key));
-    sti_hmac_end(secret, &sha, digest);
-    sti_hmac_init(&comm->key, digest, sizeof(digest));
+    hmac_sha256_update(&message, sizeof(what), what);
+    hmac_sha256_update(&message, sizeof(first->key), first->key);
+    hmac_sha256_digest(&message, sizeof(key), key);
+    hmac_sha256_set_key(&comm->key, sizeof(key), key);
 }
 
 /* What ranks have in common is found by their names for their machines, in sorted order:
@@ -122,7 +122,7 @@ card_error(uint32_t rank, const struct sti_card *card, int rc, stk_error *err)
 }
 
 static int
-read_cards(struct sti_comm *comm, const struct sti_hmac *secret, stk_error *err)
+read_cards(struct sti_comm *comm, const struct hmac_sha256_ctx *secret, stk_error *err)
 {
     struct sti_card *cards = sti_mem_new(2, sizeof(*cards)); /* rank 0's and another's */
     char(*nodes)[STI_CARD_TEXT_SIZE] = sti_mem_new(comm->world, sizeof(*nodes));
@@ -163,11 +163,11 @@ sti_comm_join(struct sti_comm *comm, const struct sti_comm_opts *opts, stk_error
 {
     const char *key = opts->secret ? opts->secret : "";
     unsigned char *mine = sti_mem_new(1, STI_COMM_CARD_MAX);
-    struct sti_hmac secret;
+    struct hmac_sha256_ctx secret;
 
     if (!mine)
         return sti_error_set(err, -ENOMEM, "no memory for this rank's card");
-    sti_hmac_init(&secret, key, strlen(key));
+    hmac_sha256_set_key(&secret, strlen(key), (const uint8_t *)key);
     int rc = make_card(comm, opts, &secret, mine, err);
     if (rc > 0) {
         struct sti_start start = {

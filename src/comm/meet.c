@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include <nettle/memops.h>
+
 #include "comm/wire.h"
 
 #define MAGIC UINT32_C(0x524b5453)
@@ -38,22 +40,21 @@ sti_meet_get_head(const unsigned char *bytes, enum sti_meet_kind *ret_kind, uint
 }
 
 void
-sti_meet_prove(const struct sti_hmac *secret, const unsigned char nonce[STI_MEET_NONCE],
+sti_meet_prove(const struct hmac_sha256_ctx *secret, const unsigned char nonce[STI_MEET_NONCE],
                enum sti_meet_kind kind, const void *bytes, size_t n_bytes,
                unsigned char proof[STI_MEET_PROOF])
 {
-    struct sti_sha256 sha;
+    struct hmac_sha256_ctx message = *secret;
     unsigned char what = (unsigned char)kind; /* a hello's proof is not a welcome's */
 
-    sti_hmac_begin(secret, &sha);
-    sti_sha256_add(&sha, &what, 1);
-    sti_sha256_add(&sha, nonce, STI_MEET_NONCE);
-    sti_sha256_add(&sha, bytes, n_bytes);
-    sti_hmac_end(secret, &sha, proof);
+    hmac_sha256_update(&message, 1, &what);
+    hmac_sha256_update(&message, STI_MEET_NONCE, nonce);
+    hmac_sha256_update(&message, n_bytes, bytes);
+    hmac_sha256_digest(&message, STI_MEET_PROOF, proof);
 }
 
 int
-sti_meet_read_hello(const struct sti_hmac *secret, const unsigned char nonce[STI_MEET_NONCE],
+sti_meet_read_hello(const struct hmac_sha256_ctx *secret, const unsigned char nonce[STI_MEET_NONCE],
                     const unsigned char *bytes, uint32_t n_bytes, struct sti_card *ret_card)
 {
     const uint32_t before = STI_MEET_NONCE + STI_MEET_PROOF;
@@ -62,7 +63,7 @@ sti_meet_read_hello(const struct sti_hmac *secret, const unsigned char nonce[STI
     if (n_bytes < before || n_bytes > STI_MEET_HELLO_MAX)
         return -EBADMSG;
     sti_meet_prove(secret, nonce, STI_MEET_HELLO, bytes + before, n_bytes - before, proof);
-    if (!sti_bytes_equal(proof, bytes + STI_MEET_NONCE, sizeof(proof)))
+    if (!memeql_sec(proof, bytes + STI_MEET_NONCE, sizeof(proof)))
         return -EACCES;
     return sti_card_decode(ret_card, secret, bytes + before, n_bytes - before);
 }

@@ -18,13 +18,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/sha256.h"
 #include "comm/card.h"
 
 #define STI_MEET_VERSION 1u
 #define STI_MEET_HEAD 16u
 #define STI_MEET_NONCE 16u
-#define STI_MEET_PROOF STI_SHA256_BYTES
+#define STI_MEET_PROOF STI_MAC_BYTES
 #define STI_MEET_HELLO_MAX (STI_MEET_NONCE + STI_MEET_PROOF + STI_COMM_CARD_MAX)
 #define STI_MEET_TEXT_MAX STK_ERROR_MESSAGE_SIZE
 
@@ -45,13 +44,13 @@ int
 sti_meet_get_head(const unsigned char *bytes, enum sti_meet_kind *ret_kind, uint32_t *ret_n_bytes);
 
 void
-sti_meet_prove(const struct sti_hmac *secret, const unsigned char nonce[STI_MEET_NONCE],
+sti_meet_prove(const struct hmac_sha256_ctx *secret, const unsigned char nonce[STI_MEET_NONCE],
                enum sti_meet_kind kind, const void *bytes, size_t n_bytes,
                unsigned char proof[STI_MEET_PROOF]);
 
 /* Takes a HELLO's payload apart. Errors: -EACCES the proof is wrong; of cards. */
 int
-sti_meet_read_hello(const struct sti_hmac *secret, const unsigned char nonce[STI_MEET_NONCE],
+sti_meet_read_hello(const struct hmac_sha256_ctx *secret, const unsigned char nonce[STI_MEET_NONCE],
                     const unsigned char *bytes, uint32_t n_bytes, struct sti_card *ret_card);
 
 /* Listens where rank 0 waits. Errors: of sockets, and err says what to change. Returns the

@@ -14,6 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <nettle/memops.h>
+
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
@@ -181,7 +183,7 @@ read_welcome(const struct sti_start *start, const unsigned char nonce[STI_MEET_N
     if (rc == 0) {
         sti_meet_prove(start->secret, nonce, STI_MEET_WELCOME, bytes + sizeof(proof),
                        n_bytes - sizeof(proof), proof);
-        if (!sti_bytes_equal(proof, bytes, sizeof(proof)))
+        if (!memeql_sec(proof, bytes, sizeof(proof)))
             return sti_error_set(err, -EACCES,
                                  "what answers at %s, port %u, does not have the job's secret",
                                  start->opts->host, start->opts->port);

@@ -5,13 +5,13 @@
 
 #include <stdint.h>
 
-#include "base/sha256.h"
+#include "comm/mac.h"
 #include "comm/card.h"
 #include "comm/comm.h"
 
 struct sti_start {
     const struct sti_comm_opts *opts;
-    const struct sti_hmac *secret;
+    const struct hmac_sha256_ctx *secret;
     const unsigned char *mine; /* this rank's card, in STI_COMM_CARD_MAX bytes */
     uint32_t n_mine;
     unsigned char *cards; /* STI_COMM_CARD_MAX for each rank, as they are encoded */

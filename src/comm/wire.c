@@ -25,21 +25,10 @@ sti_wire_get(const unsigned char *bytes, uint32_t n_bytes)
     return value;
 }
 
-static void
-tag_of(const struct sti_hmac *key, const unsigned char *bytes, size_t n_bytes,
-       unsigned char digest[STI_SHA256_BYTES])
-{
-    struct sti_sha256 sha;
-
-    sti_hmac_begin(key, &sha);
-    sti_sha256_add(&sha, bytes, n_bytes);
-    sti_hmac_end(key, &sha, digest);
-}
-
 uint32_t
-sti_wire_encode(const struct sti_wire *wire, const struct sti_hmac *key, unsigned char *bytes)
+sti_wire_encode(const struct sti_wire *wire, const struct hmac_sha256_ctx *key,
+                unsigned char *bytes)
 {
-    unsigned char digest[STI_SHA256_BYTES];
     uint32_t n_bytes = STI_WIRE_FIXED + wire->n_small;
 
     assert(wire->n_small <= STI_COMM_SMALL_MAX);
@@ -59,8 +48,7 @@ sti_wire_encode(const struct sti_wire *wire, const struct sti_hmac *key, unsigne
     sti_wire_put(bytes + 52, 0, 4);
     if (wire->n_small > 0)
         memcpy(bytes + STI_WIRE_FIXED, wire->small, wire->n_small);
-    tag_of(key, bytes, n_bytes, digest);
-    memcpy(bytes + n_bytes, digest, STI_WIRE_TAG);
+    sti_mac(key, bytes, n_bytes, STI_WIRE_TAG, bytes + n_bytes);
     return n_bytes + STI_WIRE_TAG;
 }
 
@@ -81,11 +69,10 @@ check_fields(const struct sti_wire *wire, const unsigned char *from, size_t n_by
 }
 
 int
-sti_wire_decode(struct sti_wire *ret_wire, const struct sti_hmac *key, const void *bytes,
+sti_wire_decode(struct sti_wire *ret_wire, const struct hmac_sha256_ctx *key, const void *bytes,
                 size_t n_bytes)
 {
     const unsigned char *from = bytes;
-    unsigned char digest[STI_SHA256_BYTES];
 
     if (n_bytes < STI_WIRE_FIXED + STI_WIRE_TAG || n_bytes > STI_HEAD_MAX)
         return -EBADMSG;
@@ -93,8 +80,7 @@ sti_wire_decode(struct sti_wire *ret_wire, const struct sti_hmac *key, const voi
         return -EBADMSG;
     if (sti_wire_get(from + 4, 2) != STI_WIRE_VERSION)
         return STK_E_VERSION;
-    tag_of(key, from, n_bytes - STI_WIRE_TAG, digest);
-    if (!sti_bytes_equal(digest, from + n_bytes - STI_WIRE_TAG, STI_WIRE_TAG))
+    if (!sti_mac_is(key, from, n_bytes - STI_WIRE_TAG, STI_WIRE_TAG, from + n_bytes - STI_WIRE_TAG))
         return -EACCES;
 
     const struct sti_wire wire = {

@@ -16,8 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/sha256.h"
 #include "comm/comm.h"
+#include "comm/mac.h"
 
 #define STI_WIRE_VERSION 1u
 #define STI_WIRE_FIXED 56u
@@ -54,14 +54,15 @@ struct sti_wire {
 
 /* Writes a head into room for STI_HEAD_MAX and returns its length. */
 uint32_t
-sti_wire_encode(const struct sti_wire *wire, const struct sti_hmac *key, unsigned char *bytes);
+sti_wire_encode(const struct sti_wire *wire, const struct hmac_sha256_ctx *key,
+                unsigned char *bytes);
 
 /*
  * Reads a head that may be anything. Errors: -EBADMSG malformed, STK_E_VERSION, -EACCES
  * made without the key.
  */
 int
-sti_wire_decode(struct sti_wire *ret_wire, const struct sti_hmac *key, const void *bytes,
+sti_wire_decode(struct sti_wire *ret_wire, const struct hmac_sha256_ctx *key, const void *bytes,
                 size_t n_bytes);
 
 /* Numbers in bytes, for what else is sent. */

@@ -17,21 +17,9 @@
 static const unsigned char nonce[STI_MEET_NONCE] = "0123456789abcde";
 
 static void
-key_of(struct sti_hmac *key)
+key_of(struct hmac_sha256_ctx *key)
 {
-    sti_hmac_init(key, "key", 3);
-}
-
-static void
-tag(const struct sti_hmac *key, unsigned char *bytes, size_t n_bytes, size_t n_tag)
-{
-    unsigned char digest[STI_SHA256_BYTES];
-    struct sti_sha256 sha;
-
-    sti_hmac_begin(key, &sha);
-    sti_sha256_add(&sha, bytes, n_bytes);
-    sti_hmac_end(key, &sha, digest);
-    memcpy(bytes + n_bytes, digest, n_tag);
+    hmac_sha256_set_key(key, 3, (const uint8_t *)"key");
 }
 
 static void
@@ -39,11 +27,11 @@ try_wire(unsigned char *bytes, size_t n_bytes, bool has_key)
 {
     unsigned char again[STI_HEAD_MAX];
     struct sti_wire wire;
-    struct sti_hmac key;
+    struct hmac_sha256_ctx key;
 
     key_of(&key);
     if (has_key && n_bytes >= STI_WIRE_TAG)
-        tag(&key, bytes, n_bytes - STI_WIRE_TAG, STI_WIRE_TAG);
+        sti_mac(&key, bytes, n_bytes - STI_WIRE_TAG, STI_WIRE_TAG, bytes + n_bytes - STI_WIRE_TAG);
     int rc = sti_wire_decode(&wire, &key, bytes, n_bytes);
     if (rc < 0) {
         must(rc == -EBADMSG || rc == STK_E_VERSION || rc == -EACCES);
@@ -60,13 +48,13 @@ try_card(unsigned char *bytes, size_t n_bytes, bool has_key)
 {
     static unsigned char again[STI_COMM_CARD_MAX];
     struct sti_card card;
-    struct sti_hmac key;
+    struct hmac_sha256_ctx key;
     stk_error err;
     uint64_t length = n_bytes >= 12 ? sti_wire_get(bytes + 8, 4) : 0;
 
     key_of(&key);
-    if (has_key && length >= STI_SHA256_BYTES && length <= n_bytes)
-        tag(&key, bytes, length - STI_SHA256_BYTES, STI_SHA256_BYTES);
+    if (has_key && length >= STI_MAC_BYTES && length <= n_bytes)
+        sti_mac(&key, bytes, length - STI_MAC_BYTES, STI_MAC_BYTES, bytes + length - STI_MAC_BYTES);
     int rc = sti_card_decode(&card, &key, bytes, n_bytes);
     if (rc < 0) {
         must(rc == -EBADMSG || rc == STK_E_VERSION || rc == -EACCES);
@@ -82,7 +70,7 @@ try_card(unsigned char *bytes, size_t n_bytes, bool has_key)
 static void
 try_frame(unsigned char *bytes, size_t n_bytes, bool has_key)
 {
-    struct sti_hmac key;
+    struct hmac_sha256_ctx key;
     struct sti_card card;
     enum sti_meet_kind kind = STI_MEET_KINDS;
     uint32_t n_payload = 0;
