@@ -200,6 +200,24 @@ stkpy_options_take(PyObject *arguments, const struct stkpy_option *options, void
 int
 stkpy_arguments_end(PyObject *arguments, const char *callable);
 
+/* A path that must be there, borrowed as above. NULL with an error set. */
+const char *
+stkpy_path_need(PyObject *arguments, const char *name, PyObject *keep);
+
+/* How an object is opened by its constructor. */
+struct stkpy_opening {
+    const char *what; /* "the loader is" */
+    bool is_open;     /* it has been opened before */
+    const char *const *positional;
+    /* Takes the arguments and opens. Strings live as long as keep. Returns 0, or -1 with an
+     * error set. */
+    int (*open)(PyObject *object, PyObject *arguments, PyObject *keep);
+};
+
+/* Opens an object once. Returns 0, or -1 with an error set. */
+int
+stkpy_open(PyObject *object, PyObject *args, PyObject *kwargs, const struct stkpy_opening *opening);
+
 /* An integer that fits. Returns 0, or -1 with an error set. what: for the message. */
 int
 stkpy_u64(PyObject *object, const char *what, uint64_t *ret_value);
@@ -210,6 +228,10 @@ stkpy_u64(PyObject *object, const char *what, uint64_t *ret_value);
  * "order". */
 extern const struct stkpy_option stkpy_order_options[];
 extern const struct stkpy_option stkpy_order_kind_options[];
+
+/* As stkpy_check(), of an engine. */
+int
+stkpy_engine_check(const struct stkpy_engine *self);
 
 /* A user of the engine has gone; closes it if it waits for that. */
 void

@@ -27,7 +27,6 @@ static const struct stkpy_option options[] = {
     {0},
 };
 
-static const struct stkpy_option path_option[] = {{"directory", STKPY_PATH, 0, NULL}, {0}};
 static const char *const positional[] = {"engine", "directory", NULL};
 
 /* ---- life -------------------------------------------------------------------------- */
@@ -55,26 +54,21 @@ open_ckpt(struct stkpy_ckpt *self, const char *directory, const stk_ckpt_opts *o
 }
 
 static int
-init_from(struct stkpy_ckpt *self, PyObject *arguments, PyObject *keep)
+init_from(PyObject *object, PyObject *arguments, PyObject *keep)
 {
+    struct stkpy_ckpt *self = (struct stkpy_ckpt *)object;
     stk_ckpt_opts opts = {STK_CKPT_OPTS_INIT};
-    const char *directory = NULL;
     PyObject *engine = stkpy_arguments_need(arguments, "engine", stkpy_engine_type);
 
     if (!engine)
         return -1;
     self->engine = (struct stkpy_engine *)engine;
     self->held = PyList_New(0);
-    if (!self->held || stkpy_options_take(arguments, path_option, &directory, keep) < 0 ||
-        stkpy_options_take(arguments, options, &opts, keep) < 0 ||
+    const char *directory = self->held ? stkpy_path_need(arguments, "directory", keep) : NULL;
+    if (!directory || stkpy_options_take(arguments, options, &opts, keep) < 0 ||
         stkpy_arguments_end(arguments, "Checkpoints") < 0)
         return -1;
-    if (!directory) {
-        PyErr_SetString(PyExc_TypeError, "argument 'directory' is required");
-        return -1;
-    }
-    if (stkpy_check(self->engine->engine, self->engine->is_closing, self->engine->forks,
-                    "the engine") < 0)
+    if (stkpy_engine_check(self->engine) < 0)
         return -1;
     return open_ckpt(self, directory, &opts);
 }
@@ -82,18 +76,14 @@ init_from(struct stkpy_ckpt *self, PyObject *arguments, PyObject *keep)
 static int
 ckpt_init(PyObject *object, PyObject *args, PyObject *kwargs)
 {
-    struct stkpy_ckpt *self = (struct stkpy_ckpt *)object;
+    const struct stkpy_opening opening = {
+        .what = "the checkpoints are",
+        .is_open = ((struct stkpy_ckpt *)object)->engine != NULL,
+        .positional = positional,
+        .open = init_from,
+    };
 
-    if (self->engine) {
-        PyErr_SetString(PyExc_RuntimeError, "the checkpoints are open already");
-        return -1;
-    }
-    PyObject *keep = PyList_New(0);
-    PyObject *arguments = keep ? stkpy_arguments(args, kwargs, positional) : NULL;
-    int rc = arguments ? init_from(self, arguments, keep) : -1;
-    Py_XDECREF(arguments);
-    Py_XDECREF(keep);
-    return rc;
+    return stkpy_open(object, args, kwargs, &opening);
 }
 
 /* Lets go of what is held: nothing is read from it any more. */

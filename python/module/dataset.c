@@ -56,26 +56,20 @@ open_dataset(struct stkpy_dataset *self, const char *path, const stk_dataset_opt
 }
 
 static int
-init_from(struct stkpy_dataset *self, PyObject *arguments, PyObject *keep)
+init_from(PyObject *object, PyObject *arguments, PyObject *keep)
 {
-    static const struct stkpy_option path_option[] = {{"path", STKPY_PATH, 0, NULL}, {0}};
+    struct stkpy_dataset *self = (struct stkpy_dataset *)object;
     stk_dataset_opts opts = {STK_DATASET_OPTS_INIT};
-    const char *path = NULL;
     PyObject *engine = stkpy_arguments_need(arguments, "engine", stkpy_engine_type);
 
     if (!engine)
         return -1;
     self->engine = (struct stkpy_engine *)engine;
-    if (stkpy_options_take(arguments, path_option, &path, keep) < 0 ||
-        stkpy_options_take(arguments, options, &opts, keep) < 0 ||
+    const char *path = stkpy_path_need(arguments, "path", keep);
+    if (!path || stkpy_options_take(arguments, options, &opts, keep) < 0 ||
         stkpy_arguments_end(arguments, "Dataset") < 0)
         return -1;
-    if (!path) {
-        PyErr_SetString(PyExc_TypeError, "argument 'path' is required");
-        return -1;
-    }
-    if (stkpy_check(self->engine->engine, self->engine->is_closing, self->engine->forks,
-                    "the engine") < 0)
+    if (stkpy_engine_check(self->engine) < 0)
         return -1;
     return open_dataset(self, path, &opts);
 }
@@ -83,18 +77,14 @@ init_from(struct stkpy_dataset *self, PyObject *arguments, PyObject *keep)
 static int
 dataset_init(PyObject *object, PyObject *args, PyObject *kwargs)
 {
-    struct stkpy_dataset *self = (struct stkpy_dataset *)object;
+    const struct stkpy_opening opening = {
+        .what = "the data set is",
+        .is_open = ((struct stkpy_dataset *)object)->engine != NULL,
+        .positional = positional,
+        .open = init_from,
+    };
 
-    if (self->engine) {
-        PyErr_SetString(PyExc_RuntimeError, "the data set is open already");
-        return -1;
-    }
-    PyObject *keep = PyList_New(0);
-    PyObject *arguments = keep ? stkpy_arguments(args, kwargs, positional) : NULL;
-    int rc = arguments ? init_from(self, arguments, keep) : -1;
-    Py_XDECREF(arguments);
-    Py_XDECREF(keep);
-    return rc;
+    return stkpy_open(object, args, kwargs, &opening);
 }
 
 static void

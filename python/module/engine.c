@@ -110,8 +110,8 @@ engine_traverse(PyObject *object, visitproc visit, void *arg)
     return 0;
 }
 
-static int
-check(struct stkpy_engine *self)
+int
+stkpy_engine_check(const struct stkpy_engine *self)
 {
     return stkpy_check(self->engine, self->is_closing, self->forks, "the engine");
 }
@@ -123,7 +123,7 @@ engine_stats(PyObject *object, PyObject *unused)
     stk_engine_stats stats = {STK_ENGINE_STATS_INIT};
 
     (void)unused;
-    if (check(self) < 0)
+    if (stkpy_engine_check(self) < 0)
         return NULL;
     int rc = stk_engine_get_stats(self->engine, &stats);
     if (rc < 0)
@@ -142,14 +142,15 @@ engine_io_method(PyObject *object, void *unused)
     struct stkpy_engine *self = (struct stkpy_engine *)object;
 
     (void)unused;
-    return check(self) < 0 ? NULL : PyUnicode_FromString(stk_engine_io_method(self->engine));
+    return stkpy_engine_check(self) < 0 ? NULL
+                                        : PyUnicode_FromString(stk_engine_io_method(self->engine));
 }
 
 static PyObject *
 engine_enter(PyObject *object, PyObject *unused)
 {
     (void)unused;
-    if (check((struct stkpy_engine *)object) < 0)
+    if (stkpy_engine_check((struct stkpy_engine *)object) < 0)
         return NULL;
     Py_INCREF(object);
     return object;

@@ -12,7 +12,6 @@ struct file {
     bool is_busy; /* a thread is in a call and does not hold the interpreter's lock */
 };
 
-static const struct stkpy_option path_option[] = {{"path", STKPY_PATH, 0, NULL}, {0}};
 static const char *const positional[] = {"engine", "path", NULL};
 
 /* ---- life -------------------------------------------------------------------------- */
@@ -38,23 +37,18 @@ create(struct file *self, const char *path)
 }
 
 static int
-init_from(struct file *self, PyObject *arguments, PyObject *keep)
+init_from(PyObject *object, PyObject *arguments, PyObject *keep)
 {
-    const char *path = NULL;
+    struct file *self = (struct file *)object;
     PyObject *engine = stkpy_arguments_need(arguments, "engine", stkpy_engine_type);
 
     if (!engine)
         return -1;
     self->engine = (struct stkpy_engine *)engine;
-    if (stkpy_options_take(arguments, path_option, &path, keep) < 0 ||
-        stkpy_arguments_end(arguments, "File") < 0)
+    const char *path = stkpy_path_need(arguments, "path", keep);
+    if (!path || stkpy_arguments_end(arguments, "File") < 0)
         return -1;
-    if (!path) {
-        PyErr_SetString(PyExc_TypeError, "argument 'path' is required");
-        return -1;
-    }
-    if (stkpy_check(self->engine->engine, self->engine->is_closing, self->engine->forks,
-                    "the engine") < 0)
+    if (stkpy_engine_check(self->engine) < 0)
         return -1;
     return create(self, path);
 }
@@ -62,18 +56,14 @@ init_from(struct file *self, PyObject *arguments, PyObject *keep)
 static int
 file_init(PyObject *object, PyObject *args, PyObject *kwargs)
 {
-    struct file *self = (struct file *)object;
+    const struct stkpy_opening opening = {
+        .what = "the file is",
+        .is_open = ((struct file *)object)->engine != NULL,
+        .positional = positional,
+        .open = init_from,
+    };
 
-    if (self->engine) {
-        PyErr_SetString(PyExc_RuntimeError, "the file is open already");
-        return -1;
-    }
-    PyObject *keep = PyList_New(0);
-    PyObject *arguments = keep ? stkpy_arguments(args, kwargs, positional) : NULL;
-    int rc = arguments ? init_from(self, arguments, keep) : -1;
-    Py_XDECREF(arguments);
-    Py_XDECREF(keep);
-    return rc;
+    return stkpy_open(object, args, kwargs, &opening);
 }
 
 static void

@@ -86,8 +86,7 @@ take_objects(struct stkpy_loader *self, PyObject *arguments)
         PyErr_SetString(PyExc_ValueError, "the data set was opened with another engine");
         return -1;
     }
-    if (stkpy_check(self->engine->engine, self->engine->is_closing, self->engine->forks,
-                    "the engine") < 0)
+    if (stkpy_engine_check(self->engine) < 0)
         return -1;
     return stkpy_check(self->dataset->dataset, self->dataset->is_closing, self->dataset->forks,
                        "the data set");
@@ -123,8 +122,9 @@ open_loader(struct stkpy_loader *self, const stk_loader_opts *opts)
 }
 
 static int
-init_from(struct stkpy_loader *self, PyObject *arguments, PyObject *keep)
+init_from(PyObject *object, PyObject *arguments, PyObject *keep)
 {
+    struct stkpy_loader *self = (struct stkpy_loader *)object;
     stk_order_opts order = {STK_ORDER_OPTS_INIT};
     stk_loader_opts opts = {STK_LOADER_OPTS_INIT, .order = &order};
 
@@ -146,18 +146,14 @@ init_from(struct stkpy_loader *self, PyObject *arguments, PyObject *keep)
 static int
 loader_init(PyObject *object, PyObject *args, PyObject *kwargs)
 {
-    struct stkpy_loader *self = (struct stkpy_loader *)object;
+    const struct stkpy_opening opening = {
+        .what = "the loader is",
+        .is_open = ((struct stkpy_loader *)object)->engine != NULL,
+        .positional = positional,
+        .open = init_from,
+    };
 
-    if (self->engine) {
-        PyErr_SetString(PyExc_RuntimeError, "the loader is open already");
-        return -1;
-    }
-    PyObject *keep = PyList_New(0);
-    PyObject *arguments = keep ? stkpy_arguments(args, kwargs, positional) : NULL;
-    int rc = arguments ? init_from(self, arguments, keep) : -1;
-    Py_XDECREF(arguments);
-    Py_XDECREF(keep);
-    return rc;
+    return stkpy_open(object, args, kwargs, &opening);
 }
 
 /* ---- closing ----------------------------------------------------------------------- */

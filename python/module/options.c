@@ -250,3 +250,31 @@ stkpy_options_take(PyObject *arguments, const struct stkpy_option *options, void
     }
     return n_taken;
 }
+
+const char *
+stkpy_path_need(PyObject *arguments, const char *name, PyObject *keep)
+{
+    const struct stkpy_option option[] = {{name, STKPY_PATH, 0, NULL}, {0}};
+    const char *path = NULL;
+
+    if (stkpy_options_take(arguments, option, &path, keep) < 0)
+        return NULL;
+    if (!path)
+        PyErr_Format(PyExc_TypeError, "argument '%s' is required", name);
+    return path;
+}
+
+int
+stkpy_open(PyObject *object, PyObject *args, PyObject *kwargs, const struct stkpy_opening *opening)
+{
+    if (opening->is_open) {
+        PyErr_Format(PyExc_RuntimeError, "%s open already", opening->what);
+        return -1;
+    }
+    PyObject *keep = PyList_New(0);
+    PyObject *arguments = keep ? stkpy_arguments(args, kwargs, opening->positional) : NULL;
+    int rc = arguments ? opening->open(object, arguments, keep) : -1;
+    Py_XDECREF(arguments);
+    Py_XDECREF(keep);
+    return rc;
+}

@@ -220,6 +220,10 @@ class Figures(Run):
 
 class Refusals(Run):
     def test_words(self):
+        gone = stoker.Engine()
+        gone.close()
+        checkpoints = stoker.Checkpoints(self.engine, self.folder / "checkpoints")
+        loader = self.loader()
         cases = [
             (lambda: stoker.Engine("tape:1G"), stoker.Error, "tape"),
             (lambda: stoker.Engine("ram:1M", "uring"), TypeError, "positional"),
@@ -243,6 +247,11 @@ class Refusals(Run):
             (lambda: self.loader(seed=1 << 63), OverflowError, "seed"),
             (lambda: stoker.Loader(self.engine, self.data), stoker.Error, "batch_size"),
             (lambda: stoker.Loader(stoker.Engine(), self.data, 4), ValueError, "another engine"),
+            (lambda: stoker.Checkpoints(self.engine), TypeError, "'directory' is required"),
+            (lambda: stoker.Checkpoints(gone, self.folder / "c"), ValueError, "engine"),
+            (lambda: stoker.Dataset(gone, self.folder), ValueError, "engine"),
+            (lambda: checkpoints.__init__(self.engine, "x"), RuntimeError, "are open already"),
+            (lambda: loader.__init__(self.engine, self.data, 4), RuntimeError, "loader is open"),
             (lambda: self.data.__init__(self.engine, "x"), RuntimeError, "already"),
             (lambda: self.engine.__init__(), RuntimeError, "already"),
         ]
