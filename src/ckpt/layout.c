@@ -360,3 +360,20 @@ sti_layout_build(struct sti_layout *layout, const struct sti_layout_input *input
         sti_layout_fini(layout);
     return rc;
 }
+
+uint32_t
+sti_layout_first_behind(const struct sti_layout *layout, uint64_t offset)
+{
+    uint32_t low = 0;
+    uint32_t high = layout->n_tensors;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (layout->tensors[middle].offset + layout->tensors[middle].n_bytes > offset)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}

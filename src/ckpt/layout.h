@@ -95,4 +95,8 @@ sti_layout_sort_names(struct sti_layout *layout);
 const struct sti_layout_tensor *
 sti_layout_find(const struct sti_layout *layout, const char *name);
 
+/* The first tensor that ends behind an offset of the stream, or n_tensors; empty ones never do. */
+uint32_t
+sti_layout_first_behind(const struct sti_layout *layout, uint64_t offset);
+
 #endif

@@ -68,24 +68,6 @@ take_sources(struct sti_save *save, const struct sti_saver_request *request, stk
     return 0;
 }
 
-/* The first tensor that ends behind an offset of the stream; they lie in its order. */
-static uint32_t
-first_behind(const struct sti_layout *layout, uint64_t offset)
-{
-    uint32_t low = 0;
-    uint32_t high = layout->n_tensors;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-
-        if (layout->tensors[middle].offset + layout->tensors[middle].n_bytes > offset)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
-}
-
 /* Counts the stable bytes that an extent will capture. Nobody else knows the save yet. */
 static void
 count_extent(struct sti_save *save, const struct sti_saver_request *request,
@@ -93,8 +75,8 @@ count_extent(struct sti_save *save, const struct sti_saver_request *request,
 {
     uint64_t end = extent->offset + extent->n_bytes;
 
-    for (uint32_t idx = first_behind(&save->layout, extent->offset); idx < save->layout.n_tensors;
-         idx++) {
+    for (uint32_t idx = sti_layout_first_behind(&save->layout, extent->offset);
+         idx < save->layout.n_tensors; idx++) {
         const struct sti_layout_tensor *tensor = &save->layout.tensors[idx];
         uint64_t from = tensor->offset > extent->offset ? tensor->offset : extent->offset;
         uint64_t to = tensor->offset + tensor->n_bytes;

@@ -26,33 +26,14 @@ struct cursor {
     uint32_t tensor;    /* the first of the layout that ends behind the cursor */
 };
 
-/* The first tensor that ends behind an offset of the stream; empty ones never do. */
-static uint32_t
-find_tensor(const struct sti_layout *layout, uint64_t offset)
-{
-    uint32_t low = 0;
-    uint32_t high = layout->n_tensors;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        const struct sti_layout_tensor *tensor = &layout->tensors[middle];
-
-        if (tensor->offset + tensor->n_bytes > offset)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
-}
-
 static void
 cursor_seek(struct cursor *cursor, uint64_t part_offset)
 {
     while (part_offset >= cursor->part->extents[cursor->extent].n_bytes)
         part_offset -= cursor->part->extents[cursor->extent++].n_bytes;
     cursor->extent_at = part_offset;
-    cursor->tensor = find_tensor(&cursor->save->layout,
-                                 cursor->part->extents[cursor->extent].offset + part_offset);
+    cursor->tensor = sti_layout_first_behind(
+        &cursor->save->layout, cursor->part->extents[cursor->extent].offset + part_offset);
 }
 
 /* The bytes at the cursor that lie together in memory, at most n_bytes. */
@@ -153,7 +134,7 @@ note_captured_locked(struct sti_saver *saver, struct sti_save *save, uint64_t of
     const struct sti_layout *layout = &save->layout;
 
     (void)saver; /* its lock covers the counts */
-    for (uint32_t idx = find_tensor(layout, offset);
+    for (uint32_t idx = sti_layout_first_behind(layout, offset);
          idx < layout->n_tensors && layout->tensors[idx].offset < end; idx++) {
         const struct sti_layout_tensor *tensor = &layout->tensors[idx];
         uint64_t *left_bytes = &save->uncaptured_bytes[tensor->given_idx];
