@@ -109,7 +109,7 @@ take_memory(struct sti_comm *comm)
 {
     uint32_t n_outs = 2 * comm->max_pending + comm->world;
 
-    comm->max_taken = comm->max_pending + 2 * comm->world;
+    comm->max_taken = 2 * comm->max_pending + 2 * comm->world;
     comm->peers = sti_mem_new(comm->world, sizeof(struct peer));
     comm->cards = sti_mem_new(comm->world, STI_COMM_CARD_MAX);
     comm->slots = sti_mem_new(comm->max_pending, sizeof(struct slot));

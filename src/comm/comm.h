@@ -84,7 +84,7 @@ struct sti_comm_events {
  * timeout_ns        of a request, and of an answer on its way: 10 s
  * retry_ns          a lost peer is tried again after: 1 s
  * max_requests      under way to one peer, and from one: 64
- * max_pending       under way to all: 512; as many, and 2 for each rank, from all
+ * max_pending       under way to all: 512; twice as many, and 2 for each rank, from all
  */
 struct sti_comm_opts {
     const char *method;

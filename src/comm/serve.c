@@ -46,7 +46,9 @@ take(struct sti_comm *comm, const struct sti_wire *wire)
         refuse(comm, wire, -ENOSYS);
         return;
     }
-    if (!taken || peer->n_in >= comm->max_requests + STI_COMM_ROUNDS_MAX) {
+    /* Twice: an asker asks again when it has its answer, before the link says here that
+     * the answer has left. */
+    if (!taken || peer->n_in >= 2 * comm->max_requests + STI_COMM_ROUNDS_MAX) {
         refuse(comm, wire, -EAGAIN);
         return;
     }

@@ -346,20 +346,26 @@ run_later(struct sti_link *link)
     }
 }
 
+/*
+ * What has ended is told after each call: who is told makes room for what comes next, and
+ * a peer that asks fast would find none otherwise.
+ */
 static bool
 ucx_progress(struct sti_link *link)
 {
-    bool is_busy = false;
+    bool is_busy = false, has_more = true;
 
-    link->is_inside = true;
-    for (int i = 0; i < PROGRESS_MAX && link->ucx->ucp_worker_progress(link->worker) > 0; i++)
-        is_busy = true;
-    link->is_inside = false;
-    run_later(link);
-    is_busy = run_failed(link) || is_busy;
-    if (link->closing)
-        check_closing(link);
-    return run_ended(link) || is_busy;
+    for (int i = 0; i < PROGRESS_MAX && has_more; i++) {
+        link->is_inside = true;
+        has_more = link->ucx->ucp_worker_progress(link->worker) > 0;
+        link->is_inside = false;
+        run_later(link);
+        is_busy = run_failed(link) || is_busy || has_more;
+        if (link->closing)
+            check_closing(link);
+        is_busy = run_ended(link) || is_busy;
+    }
+    return is_busy;
 }
 
 static void
