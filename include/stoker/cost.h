@@ -80,7 +80,7 @@ stk_loader_get_costs(stk_loader *loader, stk_costs *costs);
  * loader       the loader's options. Borrowed, as what they point to.
  * tiers        as for stk_engine_open(); nothing is opened.
  * costs        of the tiers as far as known; NULL: nothing is, and no times are told.
- * queue_depth  reads at once; 0: 64.
+ * queue_depth  reads at once; 0: STK_QUEUE_DEPTH.
  * compute_s    between two batches.
  * is_warm      1: the SSDs hold from the start what they can.
  */

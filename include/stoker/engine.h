@@ -36,7 +36,7 @@ typedef struct stk_dataset stk_dataset;
  *                is kept in memory only.
  * workers        threads for decoding and copying, 1 .. 256; 0: the processors this process may
  *                use.
- * queue_depth    reads in flight at most, 1 .. 1024; 0: 64.
+ * queue_depth    reads in flight at most, 1 .. 1024; 0: STK_QUEUE_DEPTH.
  * io_threads     threads that block in system calls where the method is sync, 1 .. 256; 0: 32.
  * max_open_files files open at a time at most, 4 .. 65536; 0: 256, less where RLIMIT_NOFILE
  *                leaves less.

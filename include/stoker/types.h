@@ -36,6 +36,10 @@ extern "C" {
 /* For an option whose zero has a meaning of its own: says "zero, not the default". */
 #define STK_NONE UINT32_MAX
 
+/* Reads in flight where queue_depth is 0. A file is on its way through open, read and close: a
+ * disk of a few µs an operation runs dry with 64 files, while all of them are being opened. */
+#define STK_QUEUE_DEPTH 256u
+
 /* Stored bytes are damaged: an index, a state, a manifest. */
 #define STK_E_CORRUPT (-10001)
 /* Stored bytes are of a format version that this library does not read. */

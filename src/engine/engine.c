@@ -28,7 +28,6 @@
 #include "model/hierarchy.h"
 #include "policy/shares.h"
 
-#define DEFAULT_QUEUE_DEPTH 64
 #define DEFAULT_IO_THREADS 32
 #define DEFAULT_OPEN_FILES 256
 #define PROBE_BYTES (UINT64_C(8) << 20)
@@ -192,7 +191,7 @@ open_parts(struct sti_engine *engine, const stk_engine_opts *opts, stk_error *er
 
     if (opts->io_method && strcmp(opts->io_method, "uring") == 0 && io_threads > URING_IO_THREADS)
         io_threads = URING_IO_THREADS;
-    engine->queue_depth = opts->queue_depth ? opts->queue_depth : DEFAULT_QUEUE_DEPTH;
+    engine->queue_depth = opts->queue_depth ? opts->queue_depth : STK_QUEUE_DEPTH;
     engine->is_buffered = opts->buffered == 1;
     engine->is_unarbitrated = opts->unarbitrated == 1;
     engine->cache_dir = opts->cache_dir ? sti_mem_strdup(opts->cache_dir) : NULL;

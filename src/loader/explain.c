@@ -514,7 +514,7 @@ look_at_reads(struct walk *walk)
         uniform_bytes < GROUP_BYTES / 4 && fetcher->order.world == 1 && walk->ssd_bytes == 0 &&
         walk->sizes.store_bytes >= sti_dataset_bytes(walk->dataset))
         walk->group = (uint32_t)(GROUP_BYTES / uniform_bytes);
-    walk->depth = walk->opts->queue_depth ? walk->opts->queue_depth : 64;
+    walk->depth = walk->opts->queue_depth ? walk->opts->queue_depth : STK_QUEUE_DEPTH;
     /* Nothing may be missing from a batch that just fits; a set of empty samples always does,
      * and slots are there for all. */
     double n_ahead = batch_bytes > 0 && fetcher->item_bytes == 0
