@@ -170,6 +170,13 @@ backward_hidden(struct mlp *net, const uint8_t *const *images, uint32_t count)
     }
 }
 
+float *
+mlp_get_gradient(struct mlp *net, size_t *ret_n)
+{
+    *ret_n = N_WEIGHTS;
+    return &net->gradient.w1[0][0];
+}
+
 void
 mlp_update(struct mlp *net, float rate)
 {

@@ -8,6 +8,7 @@
 #ifndef EXAMPLES_MLP_H
 #define EXAMPLES_MLP_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define MLP_PIXELS 784
@@ -35,6 +36,10 @@ mlp_free(struct mlp *net);
 double
 mlp_find_gradient(struct mlp *net, const uint8_t *const *images, const int64_t *labels,
                   uint32_t count);
+
+/* The gradient that mlp_find_gradient() has left, as *ret_n numbers in the network. */
+float *
+mlp_get_gradient(struct mlp *net, size_t *ret_n);
 
 /* The second half: momentum and weights are changed by the gradient. */
 void

@@ -9,6 +9,8 @@
  *
  * With --checkpoints (train_ckpt.c) it saves all that it needs to go on, after every step.
  *
+ *     mpirun -n 4 train_fashion_mpi --data DIR ...      each rank has a part of every batch
+ *
  * What matters of the library is in open_all(), train_epoch() and close_all().
  */
 #include <stoker/stoker.h>
@@ -19,6 +21,7 @@
 #include <stdio.h>
 
 #include "mlp.h"
+#include "ranks.h"
 #include "told.h"
 #include "train_ckpt.h"
 #include "train_options.h"
@@ -38,6 +41,7 @@ struct epoch {
 
 struct run {
     struct train_options options;
+    struct ranks ranks;
     stk_engine *engine;
     stk_dataset *train_data, *test_data;
     stk_loader *train, *test;
@@ -108,7 +112,10 @@ open_datasets(struct run *run)
 static uint64_t
 epoch_steps(const struct run *run)
 {
-    return (run->train_samples + run->options.batch - 1) / run->options.batch;
+    const uint64_t n = run->train_samples;
+    const uint64_t own = (n + run->ranks.world - 1) / run->ranks.world; /* padded, as torch does */
+
+    return (own + run->options.batch - 1) / run->options.batch;
 }
 
 /* Where training goes on, if there is a checkpoint. The last step of an epoch leads to
@@ -148,8 +155,10 @@ static int
 open_all(struct run *run)
 {
     const struct train_options *o = &run->options;
-    stk_order_opts shuffled = {STK_ORDER_OPTS_INIT, .kind = STK_ORDER_TORCH, .seed = o->seed};
-    stk_order_opts in_order = {STK_ORDER_OPTS_INIT, .kind = STK_ORDER_SEQUENTIAL};
+    stk_order_opts shuffled = {STK_ORDER_OPTS_INIT, .kind = STK_ORDER_TORCH, .seed = o->seed,
+                               .world = run->ranks.world, .rank = run->ranks.rank};
+    /* Every rank validates by itself. */
+    stk_order_opts in_order = {STK_ORDER_OPTS_INIT, .kind = STK_ORDER_SEQUENTIAL, .world = 1};
     stk_loader_opts opts = loader_opts(o);
     stk_error err;
     int rc;
@@ -158,7 +167,8 @@ open_all(struct run *run)
     rc = stk_engine_open(&run->engine,
                          &(stk_engine_opts){STK_ENGINE_OPTS_INIT, .tiers = o->tiers,
                                             .shape = o->shape, .ssd_shape = o->ssd_shape,
-                                            .io_method = o->io_method},
+                                            .io_method = o->io_method,
+                                            .comm = run->ranks.world > 1 ? &run->ranks.comm : NULL},
                          &err);
     if (rc < 0)
         return complain("cannot start the engine", rc, &err);
@@ -213,6 +223,18 @@ next_failed(stk_loader *loader, int rc)
 }
 
 static int
+average_gradient(struct run *run)
+{
+    size_t n;
+    float *gradient = mlp_get_gradient(run->net, &n);
+    const int rc = ranks_mean(&run->ranks, gradient, n);
+
+    if (rc < 0)
+        fprintf(stderr, "train_fashion: rank %u does not reach the others\n", run->ranks.rank);
+    return rc;
+}
+
+static int
 train_epoch(struct run *run, struct epoch *epoch, float rate)
 {
     const double began = now_seconds();
@@ -236,6 +258,9 @@ train_epoch(struct run *run, struct epoch *epoch, float rate)
         last = batch.last_of_epoch;
         (void)stk_loader_release(run->train, &batch); /* it is borrowed, as of just above */
         rc = train_ckpt_fence(&run->saved);
+        if (rc < 0)
+            return rc;
+        rc = average_gradient(run);
         if (rc < 0)
             return rc;
         mlp_update(run->net, rate);
@@ -274,18 +299,23 @@ print_head(const struct run *run)
 {
     const struct train_options *o = &run->options;
 
+    if (run->ranks.rank > 0)
+        return; /* one table is enough */
     printf("origin %s, tiers %s, I/O by %s\n", o->shape ? o->shape : "as fast as it is",
            o->tiers && o->tiers[0] ? o->tiers : "none", stk_engine_io_method(run->engine));
     printf("epoch  seconds  stall %%   from RAM %%  from SSD %%  from origin %%  origin MB  "
            "bound MB  accuracy %%\n");
+    fflush(stdout);
 }
 
 static void
-print_epoch(const struct epoch *epoch, uint32_t number)
+print_epoch(const struct run *run, const struct epoch *epoch, uint32_t number)
 {
     const stk_loader_stats *stats = &epoch->stats;
     const double samples = stats->samples ? (double)stats->samples : 1.0;
 
+    if (run->ranks.rank > 0)
+        return;
     printf("%5u  %7.2f  %7.2f  %11.2f  %10.2f  %13.2f  %9.2f  %8.2f  %10.2f\n", number,
            epoch->seconds, 100 * epoch->stall_seconds / epoch->seconds,
            100 * (double)stats->tier_samples[STK_TIER_RAM] / samples,
@@ -316,7 +346,7 @@ train_all(struct run *run)
             rc = stk_loader_get_stats(run->train, e, &epoch->stats);
         if (rc < 0)
             return rc;
-        print_epoch(epoch, e + 1);
+        print_epoch(run, epoch, e + 1);
         rate *= LEARNING_RATE_DECAY;
     }
     rc = train_ckpt_finish(&run->saved, now_seconds() - began);
@@ -324,6 +354,10 @@ train_all(struct run *run)
         return rc;
     run->total.size = sizeof(run->total);
     rc = stk_loader_get_stats(run->train, UINT64_MAX, &run->total);
+    if (run->ranks.world > 1)
+        printf("rank %u: %" PRIu64 " samples from its own memory, %" PRIu64 " from other ranks'\n",
+               run->ranks.rank, run->total.tier_samples[STK_TIER_RAM],
+               run->total.tier_samples[STK_TIER_PEER]);
     printf("weights %016" PRIx64 ", read from the origin %" PRIu64 " bytes, bound %" PRIu64 "\n",
            mlp_checksum(run->net), run->total.origin_bytes, run->total.bound_bytes);
     return rc;
@@ -402,29 +436,44 @@ write_json(const struct run *run)
     return 0;
 }
 
+static int
+complain_of_memory(void)
+{
+    fprintf(stderr, "train_fashion: no memory\n");
+    return -ENOMEM;
+}
+
 int
 main(int argc, char **argv)
 {
     static struct run run; /* zeroed */
     int rc;
 
-    if (train_options_parse(&run.options, argc, argv) < 0)
-        return 2;
-    run.net = mlp_new(run.options.seed);
-    if (!run.net) {
-        fprintf(stderr, "train_fashion: no memory\n");
+    if (ranks_begin(&run.ranks, &argc, &argv) < 0) {
+        fprintf(stderr, "train_fashion: cannot find the other ranks\n");
         return 1;
     }
-    rc = open_all(&run);
+    rc = train_options_parse(&run.options, argc, argv);
+    if (rc == 0 && run.options.checkpoints && run.ranks.world > 1) {
+        fprintf(stderr, "train_fashion: --checkpoints is for one rank\n");
+        rc = -EINVAL;
+    }
+    if (rc < 0) {
+        ranks_end(&run.ranks, 0); /* all say the same */
+        return 2;
+    }
+    run.net = mlp_new(run.options.seed);
+    rc = run.net ? open_all(&run) : complain_of_memory();
     if (rc == 0) {
         print_head(&run);
         rc = train_all(&run);
     }
-    if (rc == 0)
+    if (rc == 0 && run.ranks.world == 1)
         rc = tell(&run);
     close_all(&run);
     if (rc == 0 && run.options.json)
         rc = write_json(&run);
     mlp_free(run.net);
+    ranks_end(&run.ranks, rc < 0);
     return rc < 0 ? 1 : 0;
 }

@@ -88,6 +88,8 @@ want_ranks() {
 # The compilers of .ci/run. Clang 14 is taken where the release has it, else its default one.
 want_ci() {
     want_test
+    # Ranks that MPI has started; what is for them is left out where there is none.
+    { library ompi-c && have mpirun; } || optional="$optional libopenmpi-dev openmpi-bin"
     # A step runs as somebody else, with the system's PATH.
     (PATH=/usr/local/bin:/usr/bin:/bin && have_meson) || need meson
     (PATH=/usr/local/bin:/usr/bin:/bin && have ninja) || need ninja-build

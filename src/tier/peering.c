@@ -22,8 +22,10 @@
 #include "base/mem.h"
 
 #define OUT_MAX 60u /* to one peer: a few less than the comm lets through, for other messages */
-#define QUESTIONS_PER_PEER 64u
-#define QUESTIONS_MAX 4096u
+/* Twice what is asked at a time: who has an answer asks again before it is known here that the
+ * answer has left. A question too many would be a read from the origin too many. */
+#define QUESTIONS_PER_PEER 128u
+#define QUESTIONS_MAX 8192u
 #define PAUSE_NS STI_NS_PER_S
 #define PAUSE_MAX_NS (60 * STI_NS_PER_S)
 #define TELL_AGAIN_NS (2 * STI_NS_PER_S)

@@ -15,15 +15,21 @@ link_flags="$(pkg-config --libs stoker)"
 c="gcc -std=c99 -pedantic-errors -Wall -Wextra -Werror"
 cxx="g++ -std=c++17 -pedantic-errors -Wall -Wextra -Werror"
 
+mpi_flags="$(pkg-config --cflags ompi-c 2>/dev/null || true)"
 for header in "$prefix"/include/stoker/*.h; do
     name="stoker/$(basename "$header")"
+    flags="$compile_flags"
+    if [ "$name" = stoker/mpi.h ]; then # for programs that have MPI
+        [ -n "$mpi_flags" ] || continue
+        flags="$flags $(echo "$mpi_flags" | sed 's/-I/-isystem /g')"
+    fi
     # Twice, so that its guard is tried too.
     printf '#include <%s>\n#include <%s>\nint nothing;\n' "$name" "$name" >"$scratch/alone.c"
     cp "$scratch/alone.c" "$scratch/alone.cpp"
     # shellcheck disable=SC2086 # lists of words
-    $c $compile_flags -fsyntax-only "$scratch/alone.c"
+    $c $flags -fsyntax-only "$scratch/alone.c"
     # shellcheck disable=SC2086
-    $cxx $compile_flags -fsyntax-only "$scratch/alone.cpp"
+    $cxx $flags -fsyntax-only "$scratch/alone.cpp"
     echo "$name compiles alone as C99 and as C++17"
 done
 
