@@ -69,9 +69,10 @@ ssd_json(const stk_loader_stats *stats)
 static json_t *
 peers_json(const stk_loader_stats *stats)
 {
-    return json_pack("{s:I, s:I, s:I, s:I}", "served", count(stats->peer_served), "served_bytes",
-                     count(stats->peer_served_bytes), "failed", count(stats->peer_failed),
-                     "corrupt", count(stats->peer_corrupt));
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "served", count(stats->peer_served),
+                     "served_bytes", count(stats->peer_served_bytes), "failed",
+                     count(stats->peer_failed), "corrupt", count(stats->peer_corrupt), "copied",
+                     count(stats->peer_copied), "copied_bytes", count(stats->peer_copied_bytes));
 }
 
 /* The keys that the run and an epoch share. Returns owned, or NULL. */
