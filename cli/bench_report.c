@@ -175,6 +175,8 @@ bench_report_json(const char *command, const struct bench_load_request *request,
     if (!bad && request->explain)
         bad = json_object_set_new(object, "costs", costs_json(&result->costs)) ||
               json_object_set_new(object, "explained", explained_json(&result->explained));
+    if (!bad && result->explained.has_peers && result->n_epochs > 0)
+        bad = json_object_set_new(object, "shares", shares_json(result));
     bad = bad || json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     json_decref(epochs);
     json_decref(run);
@@ -229,5 +231,7 @@ bench_report_text(const char *command, const struct bench_load_request *request,
     (void)puts(result->interrupted ? ", interrupted" : "");
     if (result->explained.epochs)
         explained_print(&result->explained);
+    if (result->explained.has_peers && result->n_epochs > 0)
+        shares_print(result);
     return cli_finish(command);
 }
