@@ -330,6 +330,102 @@ seeks_do_no_harm(void **state)
     }
 }
 
+/* ---- another number of ranks ------------------------------------------------------- */
+
+enum { GLOBAL_BATCH = 12, OLD_WORLD = 4, N_FILES = 203, RESUMED_EPOCHS = 3, STEPS = 18 };
+
+static uint8_t seen[RESUMED_EPOCHS][STEPS][N_FILES]; /* by any rank */
+static unsigned char saved_state[STK_LOADER_STATE_SIZE];
+static size_t saved_bytes;
+
+static void
+mark_batch(struct rank *rank, stk_batch *batch)
+{
+    check_bytes(rank->job->set, batch);
+    assert_true(batch->epoch < RESUMED_EPOCHS && batch->epoch_step < STEPS);
+    for (uint32_t item = 0; item < batch->count; item++)
+        (void)__atomic_fetch_add(&seen[batch->epoch][batch->epoch_step][batch->samples[item]], 1,
+                                 __ATOMIC_RELAXED);
+    assert_int_equal(stk_loader_release(rank->loader, batch), 0);
+}
+
+/* An epoch and seven steps of the next; then the job is over, with batches staged. */
+static void
+read_and_save(struct rank *rank)
+{
+    stk_batch batch;
+
+    do {
+        assert_int_equal(stk_loader_next(rank->loader, &batch), STK_BATCH);
+        mark_batch(rank, &batch);
+    } while (batch.epoch == 0 || batch.epoch_step < 6);
+    if (rank->rank == 0)
+        assert_int_equal(stk_loader_save_state(rank->loader, saved_state, &saved_bytes), 0);
+}
+
+static void
+read_the_rest(struct rank *rank)
+{
+    stk_batch batch;
+
+    while (stk_loader_next(rank->loader, &batch) == STK_BATCH)
+        mark_batch(rank, &batch);
+}
+
+/* Every step is what one rank would read in it, each sample once; what pads the last one
+ * of an epoch may come twice. */
+static void
+check_steps(const stk_order_opts *order)
+{
+    for (uint64_t epoch = 0; epoch < RESUMED_EPOCHS; epoch++) {
+        const stk_order_opts alone = {STK_ORDER_OPTS_INIT, .seed = order->seed,
+                                      .kind = order->kind};
+        uint64_t n;
+        uint64_t *ids = expected_ids(&sets[SET_FILES], &alone, epoch, &n);
+
+        assert_int_equal(n, N_FILES);
+        for (uint64_t at = 0; at < n; at++) {
+            uint8_t *count = &seen[epoch][at / GLOBAL_BATCH][ids[at]];
+
+            assert_true(*count == 1 || (*count > 1 && at / GLOBAL_BATCH == n / GLOBAL_BATCH));
+            *count = 0;
+        }
+        for (uint64_t step = 0; step < n / GLOBAL_BATCH; step++)
+            for (uint64_t sample = 0; sample < n; sample++)
+                assert_int_equal(seen[epoch][step][sample], 0);
+        free(ids);
+    }
+}
+
+/* A job that was stopped in the midst of an epoch goes on with fewer ranks, or more: its global
+ * batches are what they would have been, whether or not the samples divide by the ranks. */
+static void
+another_number_of_ranks_goes_on(void **state)
+{
+    static const uint32_t kinds[] = {STK_ORDER_TORCH, STK_ORDER_KEYED};
+    static const uint32_t worlds[] = {1, 2, 3, 6};
+
+    (void)state;
+    for (size_t at = 0; at < 2 * sizeof(worlds) / sizeof(worlds[0]); at++) {
+        struct job job = job_of(&sets[SET_FILES], "sync", 100);
+
+        memset(seen, 0, sizeof(seen));
+        job.opts.epochs = RESUMED_EPOCHS;
+        job.opts.batch_size = GLOBAL_BATCH / OLD_WORLD;
+        job.order.kind = kinds[at % 2];
+        job.work = read_and_save;
+        job_run(&job);
+        job.world = worlds[at / 2];
+        job.opts.batch_size = GLOBAL_BATCH / job.world;
+        job.opts.staging_bytes = 4 * job.opts.batch_size * largest(job.set);
+        job.opts.state = saved_state;
+        job.opts.state_bytes = saved_bytes;
+        job.work = read_the_rest;
+        job_run(&job);
+        check_steps(&job.order);
+    }
+}
+
 /* ---- what is refused --------------------------------------------------------------- */
 
 static void
@@ -504,6 +600,7 @@ main(void)
         cmocka_unit_test(the_published_policy_reads_more),
         cmocka_unit_test(several_loaders_of_an_engine),
         cmocka_unit_test(seeks_do_no_harm),
+        cmocka_unit_test(another_number_of_ranks_goes_on),
         cmocka_unit_test(ranks_that_differ_are_refused),
         cmocka_unit_test(peers_have_to_be_there),
         cmocka_unit_test(wrong_bytes_are_not_used),
