@@ -327,6 +327,23 @@ open_all(struct bench *bench)
     return CLI_OK;
 }
 
+/* What the published policy would have read from where, behind the first epoch. */
+static int
+explain_paper(const stk_dataset *dataset, const stk_explain_opts *asked, uint64_t *samples,
+              stk_error *err)
+{
+    stk_loader_opts loader = *asked->loader;
+    stk_explain_opts opts = *asked;
+    stk_explained first, run;
+
+    loader.policy = STK_POLICY_PAPER;
+    opts.loader = &loader;
+    const int rc = stk_explain(dataset, &opts, &first, 1, &run, err);
+    for (int tier = 0; rc == 0 && tier < STK_TIERS; tier++)
+        samples[tier] = run.tier_samples[tier] - first.tier_samples[tier];
+    return rc;
+}
+
 int
 bench_explain(const char *command, const struct bench_load_request *request,
               const stk_dataset *dataset, const stk_costs *costs, struct explained *explained)
@@ -338,7 +355,8 @@ bench_explain(const char *command, const struct bench_load_request *request,
                              .costs = costs,
                              .queue_depth = request->engine.queue_depth,
                              .compute_s = (double)request->compute_us * 1e-6,
-                             .is_warm = request->warm};
+                             .is_warm = request->warm,
+                             .has_peers = request->engine.comm && request->order.world > 1};
     stk_error err;
 
     loader.order = &request->order;
@@ -348,8 +366,11 @@ bench_explain(const char *command, const struct bench_load_request *request,
     explained->epochs = calloc(explained->n_epochs, sizeof(stk_explained));
     if (!explained->epochs)
         return cli_error(command, "no memory for the results");
-    const int rc =
+    int rc =
         stk_explain(dataset, &opts, explained->epochs, explained->n_epochs, &explained->run, &err);
+    explained->has_peers = opts.has_peers == 1;
+    if (rc == 0 && explained->has_peers)
+        rc = explain_paper(dataset, &opts, explained->paper_samples, &err);
     if (rc < 0) {
         free(explained->epochs);
         explained->epochs = NULL;

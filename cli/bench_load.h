@@ -44,6 +44,9 @@ struct explained {
     stk_explained run;
     stk_explained *epochs;
     uint32_t n_epochs;
+    bool has_peers;
+    /* With peers: by the published policy, from the second epoch on. */
+    uint64_t paper_samples[STK_TIERS];
 };
 
 struct bench_load_result {

@@ -69,9 +69,10 @@ ssd_json(const stk_loader_stats *stats)
 static json_t *
 peers_json(const stk_loader_stats *stats)
 {
-    return json_pack("{s:I, s:I, s:I, s:I}", "served", count(stats->peer_served), "served_bytes",
-                     count(stats->peer_served_bytes), "failed", count(stats->peer_failed),
-                     "corrupt", count(stats->peer_corrupt));
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "served", count(stats->peer_served),
+                     "served_bytes", count(stats->peer_served_bytes), "failed",
+                     count(stats->peer_failed), "corrupt", count(stats->peer_corrupt), "copied",
+                     count(stats->peer_copied), "copied_bytes", count(stats->peer_copied_bytes));
 }
 
 /* The keys that the run and an epoch share. Returns owned, or NULL. */
@@ -174,6 +175,8 @@ bench_report_json(const char *command, const struct bench_load_request *request,
     if (!bad && request->explain)
         bad = json_object_set_new(object, "costs", costs_json(&result->costs)) ||
               json_object_set_new(object, "explained", explained_json(&result->explained));
+    if (!bad && result->explained.has_peers && result->n_epochs > 0)
+        bad = json_object_set_new(object, "shares", shares_json(result));
     bad = bad || json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     json_decref(epochs);
     json_decref(run);
@@ -228,5 +231,7 @@ bench_report_text(const char *command, const struct bench_load_request *request,
     (void)puts(result->interrupted ? ", interrupted" : "");
     if (result->explained.epochs)
         explained_print(&result->explained);
+    if (result->explained.has_peers && result->n_epochs > 0)
+        shares_print(result);
     return cli_finish(command);
 }

@@ -31,7 +31,8 @@ const char cmd_bench_help[] =
     "  --touch             read every byte of every batch\n"
     "  --crc               make a CRC-32 of all bytes, in order\n"
     "  --explain           tell the run beforehand, too (stoker help explain), with what was\n"
-    "                      learned of the tiers\n"
+    "                      learned of the tiers; with other ranks also the shares of tiers,\n"
+    "                      and what the published policy (paper) would have read from where\n"
     "  --json              print one JSON object\n"
     "  --quiet             no progress on standard error\n"
     "\n"
@@ -46,6 +47,7 @@ const char cmd_bench_help[] =
     "rank 0 is, STOKER_HOSTS which addresses may join or STOKER_SECRET who may; STOKER_TRANSPORTS\n"
     "is for UCX.\n"
     "  --alone             none of this; --world says so, too\n"
+    "  --start-timeout-ms N that all ranks have to come and to open the same; default 60000\n"
     "  --peer-timeout-ms N that a rank has to answer; default 10000\n"
     "  --close-timeout-ms N that a rank which is done serves the others at most; default 60000\n"
     "\n"
@@ -153,7 +155,7 @@ struct parsed {
     uint64_t queue_depth, workers, io_threads, max_open_files;
     uint64_t token_bytes;
     uint64_t origin_rate, origin_latency_us, ssd_rate, ssd_latency_us;
-    uint64_t peer_timeout_ms, close_timeout_ms;
+    uint64_t start_timeout_ms, peer_timeout_ms, close_timeout_ms;
     bool drop_last, buffered, rebuild, json, alone, has_world;
 };
 
@@ -185,6 +187,7 @@ parse(struct bench_load_request *r, struct parsed *p, int argc, char **argv)
         {"seed", CLI_I64, &r->order.seed, 0, 0, NULL, NULL},
         {"world", CLI_U64, &p->world, 1, max, NULL, &p->has_world},
         {"alone", CLI_FLAG, &p->alone, 0, 0, NULL, NULL},
+        {"start-timeout-ms", CLI_U64, &p->start_timeout_ms, 1, max, NULL, NULL},
         {"peer-timeout-ms", CLI_U64, &p->peer_timeout_ms, 1, max, NULL, NULL},
         {"close-timeout-ms", CLI_U64, &p->close_timeout_ms, 1, max, NULL, NULL},
         {"rank", CLI_U64, &p->rank, 0, max, NULL, NULL},
@@ -322,6 +325,7 @@ join_ranks(const char *command, struct bench_load_request *request, const struct
     const int rc = cli_ranks_find(command, &ranks);
     if (rc != CLI_OK || !ranks.is_one_of_many)
         return rc;
+    ranks.comm.start_timeout_ms = (uint32_t)p->start_timeout_ms;
     ranks.comm.timeout_ms = (uint32_t)p->peer_timeout_ms;
     ranks.comm.close_timeout_ms = (uint32_t)p->close_timeout_ms;
     request->engine.comm = &ranks.comm;

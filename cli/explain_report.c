@@ -103,6 +103,72 @@ explained_print(const struct explained *explained)
     print_phase("all", &explained->run);
 }
 
+/* Shares of the tiers behind the first epoch; zeros where there is nothing behind it. */
+struct shares {
+    double of[STK_TIERS];
+};
+
+static struct shares
+shares_of(const uint64_t *run_samples, const uint64_t *first_samples)
+{
+    struct shares shares = {{0}};
+    double n = 0;
+
+    for (int tier = 0; tier < STK_TIERS; tier++)
+        n += (double)(run_samples[tier] - first_samples[tier]);
+    for (int tier = 0; n > 0 && tier < STK_TIERS; tier++)
+        shares.of[tier] = (double)(run_samples[tier] - first_samples[tier]) / n;
+    return shares;
+}
+
+static const char *const share_names[] = {"run", "told", "paper"};
+#define N_SHARES (sizeof(share_names) / sizeof(share_names[0]))
+
+static void
+find_shares(const struct bench_load_result *result, struct shares *shares)
+{
+    static const uint64_t none[STK_TIERS] = {0};
+    const struct explained *explained = &result->explained;
+
+    shares[0] = shares_of(result->total.loader.tier_samples, result->epochs[0].loader.tier_samples);
+    shares[1] = shares_of(explained->run.tier_samples, explained->epochs[0].tier_samples);
+    shares[2] = shares_of(explained->paper_samples, none);
+}
+
+json_t *
+shares_json(const struct bench_load_result *result)
+{
+    struct shares shares[N_SHARES];
+    json_t *object = json_object();
+
+    find_shares(result, shares);
+    for (size_t at = 0; object && at < N_SHARES; at++) {
+        const double *of = shares[at].of;
+
+        if (json_object_set_new(object, share_names[at],
+                                json_pack("{s:f, s:f, s:f}", "local",
+                                          of[STK_TIER_RAM] + of[STK_TIER_SSD], "peer",
+                                          of[STK_TIER_PEER], "origin", of[STK_TIER_ORIGIN]))) {
+            json_decref(object);
+            return NULL;
+        }
+    }
+    return object;
+}
+
+void
+shares_print(const struct bench_load_result *result)
+{
+    struct shares shares[N_SHARES];
+
+    find_shares(result, shares);
+    (void)puts("from the second epoch on    local %  peer %  origin %");
+    for (size_t at = 0; at < N_SHARES; at++)
+        (void)printf("  %-24s  %7.1f %7.1f %9.1f\n", share_names[at],
+                     100 * (shares[at].of[STK_TIER_RAM] + shares[at].of[STK_TIER_SSD]),
+                     100 * shares[at].of[STK_TIER_PEER], 100 * shares[at].of[STK_TIER_ORIGIN]);
+}
+
 int
 explain_report_text(const char *command, const struct bench_load_request *request,
                     const struct bench_load_result *result)

@@ -17,6 +17,13 @@ costs_json(const stk_costs *costs);
 void
 explained_print(const struct explained *explained);
 
+/* With peers: from where this rank's samples came from the second epoch on, beside what was
+ * told of that, and of the published policy. JSON: returns owned, or NULL. */
+json_t *
+shares_json(const struct bench_load_result *result);
+void
+shares_print(const struct bench_load_result *result);
+
 /* All that "stoker explain" says. Return CLI_OK, or CLI_FAILED after saying why. */
 int
 explain_report_text(const char *command, const struct bench_load_request *request,

@@ -53,8 +53,10 @@ class Job:
     def __init__(self, stoker, folder, options, launcher="torch", each=None, quiet=True):
         port = free_port()
         self.ranks = []
-        command = [stoker, "bench", "load", folder, "--format", "folder", "--json", "--quiet",
+        command = [stoker, "bench", "load", folder, "--json", "--quiet",
                    "--crc", "--layout", "raw", "--seed", "3", "--tier", "ram:64M"]
+        if os.path.isdir(folder):
+            command += ["--format", "folder"]
         if not quiet:
             command.remove("--quiet")
         for rank in range(WORLD):
@@ -172,6 +174,32 @@ def test_lost_rank(failures, stoker, folder, n_bytes, sizes, how):
     check_good(failures, how, results, job.errors, crcs, but)
 
 
+def test_told(failures, stoker, path):
+    """What comes from where is told beforehand; by the published policy, as the simulator has it."""
+    samples, n_bytes = 2000, 2000
+    with open(path, "wb") as file:
+        file.write(random.Random(8).randbytes(samples * n_bytes))
+    simulated = json.loads(subprocess.run(
+        [stoker, "simulate", "--builtin", "coverage", "--policy", "paper", "--set",
+         f"ranks={WORLD}", "--set", "epochs=8", "--set", f"samples={samples}", "--json"],
+        capture_output=True, text=True, check=True, timeout=LIMIT_S).stdout)["policies"][0]
+    for policy in ("coordinated", "paper"):
+        job = Job(stoker, path, "--format record --record-bytes 2000 --batch 4 --epochs 8 --explain "
+                  f"--policy {policy} --ram-bytes {n_bytes * (samples // WORLD + 1)} "
+                  f"--staging-bytes {32 * n_bytes}")
+        for rank, result in enumerate(job.end()):
+            failures.check(result is not None, f"told: rank {rank} failed: {job.errors[rank]}")
+            if result is None:
+                continue
+            run, told, paper = (result["shares"][name] for name in ("run", "told", "paper"))
+            for source, share in run.items():
+                failures.check(abs(share - told[source]) <= 0.02,
+                               f"{policy}, rank {rank}: {source} {share}, told {told[source]}")
+            failures.check(abs(paper["origin"] - simulated["steady_origin_share"]) <= 0.02 and
+                           abs(paper["local"] - simulated["steady_local_share"]) <= 0.02,
+                           f"rank {rank}: paper is told {paper}, simulated {simulated}")
+
+
 def main():
     stoker = os.path.abspath(sys.argv[1])
     failures = Failures()
@@ -190,6 +218,7 @@ def main():
         failures.check(all(results), f"four ranks run: {probe.errors}")
         for folder, sizes in folders:
             test_each_byte_once(failures, stoker, folder, sum(sizes), sizes)
+        test_told(failures, stoker, os.path.join(scratch, "records"))
         test_ranks_that_differ(failures, stoker, folders[0][0])
         for how in ("killed", "stopped", "paused"):
             test_lost_rank(failures, stoker, folders[0][0], sum(uniform), uniform, how)

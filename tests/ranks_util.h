@@ -29,6 +29,7 @@ struct rank {
 struct job {
     const struct set *set;
     const char *method; /* of io */
+    const char *comm;   /* "local" (NULL) or "ucx" */
     const char *tiers;
     uint32_t world;
     stk_loader_opts opts; /* of each rank, but for its order */
@@ -43,6 +44,11 @@ struct job {
     struct rank ranks[RANKS_MAX];
     void *meeting;
 };
+
+/* The methods by which ranks of one process can talk here: STOKER_TEST_METHODS (all that there
+ * are) has a say. Ends with NULL. */
+const char *const *
+comms(void);
 
 /* Runs all ranks to the end and closes them. */
 void

@@ -92,6 +92,16 @@ served(const struct job *job)
     return n;
 }
 
+static uint64_t
+copied(const struct job *job)
+{
+    uint64_t n = 0;
+
+    for (uint32_t rank = 0; rank < job->world; rank++)
+        n += job->ranks[rank].stats.peer_copied;
+    return n;
+}
+
 /* Memory of all ranks for the data set and one sample each: every byte is read once, by
  * whichever layout, order and sizes. */
 static void
@@ -114,8 +124,8 @@ each_byte_is_read_once(void **state)
                                 (unsigned long)sets[kind].bytes);
                 assert_int_equal(job_origin_bytes(&job), sets[kind].bytes);
                 assert_int_equal(job.ranks[0].stats.bound_bytes, sets[kind].bytes);
-                assert_true(job_tier_samples(&job, STK_TIER_PEER) >= served(&job));
-                assert_true(job_tier_samples(&job, STK_TIER_PEER) > 0);
+                assert_true(job_tier_samples(&job, STK_TIER_PEER) + copied(&job) >= served(&job));
+                assert_true(job_tier_samples(&job, STK_TIER_PEER) + copied(&job) > 0);
                 assert_true(job_tier_samples(&job, STK_TIER_RAM) > sets[kind].n);
             }
 }
@@ -177,30 +187,77 @@ what_has_no_room_is_read_again(void **state)
         }
 }
 
-/* More memory than data: copies make reads local. */
+/* Samples that crossed the network, for batches and as copies. */
+static uint64_t
+crossed(const struct job *job)
+{
+    uint64_t n_bytes = 0;
+
+    for (uint32_t rank = 0; rank < job->world; rank++)
+        n_bytes += job->ranks[rank].stats.peer_served_bytes;
+    return n_bytes / (job->set->bytes / job->set->n);
+}
+
+/* Of the reads from the second epoch on, those out of the rank's own memory. */
+static double
+local_share(const struct job *job)
+{
+    uint64_t n = 0, n_local = 0;
+
+    for (uint32_t rank = 0; rank < job->world; rank++)
+        for (int epoch = 1; epoch < 8; epoch++) {
+            n += job->ranks[rank].epochs[epoch].samples;
+            n_local += job->ranks[rank].epochs[epoch].tier_samples[STK_TIER_RAM];
+        }
+    return (double)n_local / (double)n;
+}
+
+/* Shares and bytes of a job whose memory holds so much. */
+static double
+run_copies(uint32_t order, uint64_t hundredths, uint64_t *ret_crossed)
+{
+    struct job job = job_of(&sets[SET_FILES], "sync", hundredths);
+
+    job.opts.epochs = 8;
+    job.order.kind = order;
+    job_run(&job);
+    check_sums(&job);
+    assert_int_equal(job_origin_bytes(&job), sets[SET_FILES].bytes);
+    *ret_crossed = crossed(&job);
+    return local_share(&job);
+}
+
+/* More memory than data: copies make reads local, and fewer samples cross the network than
+ * without; a fixed owner would serve a quarter. */
 static void
 spare_room_takes_copies(void **state)
 {
-    double local[2];
+    static const uint32_t kinds[] = {STK_ORDER_TORCH, STK_ORDER_KEYED};
 
     (void)state;
-    for (int more = 0; more < 2; more++) {
-        struct job job = job_of(&sets[SET_FILES], "sync", more ? 200 : 100);
-        uint64_t n = 0, n_local = 0;
+    for (size_t at = 0; at < 2; at++) {
+        uint64_t least_crossed, crossed_by_copies;
+        double least = run_copies(kinds[at], 100, &least_crossed);
+        double share = run_copies(kinds[at], 200, &crossed_by_copies);
 
-        job.opts.epochs = 8;
-        job_run(&job);
-        check_sums(&job);
-        assert_int_equal(job_origin_bytes(&job), sets[SET_FILES].bytes);
-        for (uint32_t rank = 0; rank < 4; rank++)
-            for (int epoch = 1; epoch < 8; epoch++) {
-                n += job.ranks[rank].epochs[epoch].samples;
-                n_local += job.ranks[rank].epochs[epoch].tier_samples[STK_TIER_RAM];
-            }
-        local[more] = (double)n_local / (double)n;
+        print_message("local %.3f and %.3f, crossed %lu and %lu\n", least, share,
+                      (unsigned long)least_crossed, (unsigned long)crossed_by_copies);
+        assert_true(least >= 0.46);
+        assert_true(share >= 0.77);
+        assert_true(crossed_by_copies * 10 < least_crossed * 8);
     }
-    assert_true(local[0] >= 0.46); /* a fixed owner would give a quarter */
-    assert_true(local[1] >= 0.65);
+}
+
+/* With room for everything on every rank, nothing crosses the network twice: from the
+ * second epoch on all is local. */
+static void
+with_room_for_all_everything_is_local(void **state)
+{
+    uint64_t n_crossed;
+
+    (void)state;
+    assert_true(run_copies(STK_ORDER_TORCH, 400, &n_crossed) >= 0.98);
+    assert_true(n_crossed <= 3 * sets[SET_FILES].n);
 }
 
 /* The published policy works, and reads more. */
@@ -270,6 +327,102 @@ seeks_do_no_harm(void **state)
         job.work = jump_about;
         job_run(&job);
         assert_int_equal(job_origin_bytes(&job), sets[SET_BIG].bytes);
+    }
+}
+
+/* ---- another number of ranks ------------------------------------------------------- */
+
+enum { GLOBAL_BATCH = 12, OLD_WORLD = 4, N_FILES = 203, RESUMED_EPOCHS = 3, STEPS = 18 };
+
+static uint8_t seen[RESUMED_EPOCHS][STEPS][N_FILES]; /* by any rank */
+static unsigned char saved_state[STK_LOADER_STATE_SIZE];
+static size_t saved_bytes;
+
+static void
+mark_batch(struct rank *rank, stk_batch *batch)
+{
+    check_bytes(rank->job->set, batch);
+    assert_true(batch->epoch < RESUMED_EPOCHS && batch->epoch_step < STEPS);
+    for (uint32_t item = 0; item < batch->count; item++)
+        (void)__atomic_fetch_add(&seen[batch->epoch][batch->epoch_step][batch->samples[item]], 1,
+                                 __ATOMIC_RELAXED);
+    assert_int_equal(stk_loader_release(rank->loader, batch), 0);
+}
+
+/* An epoch and seven steps of the next; then the job is over, with batches staged. */
+static void
+read_and_save(struct rank *rank)
+{
+    stk_batch batch;
+
+    do {
+        assert_int_equal(stk_loader_next(rank->loader, &batch), STK_BATCH);
+        mark_batch(rank, &batch);
+    } while (batch.epoch == 0 || batch.epoch_step < 6);
+    if (rank->rank == 0)
+        assert_int_equal(stk_loader_save_state(rank->loader, saved_state, &saved_bytes), 0);
+}
+
+static void
+read_the_rest(struct rank *rank)
+{
+    stk_batch batch;
+
+    while (stk_loader_next(rank->loader, &batch) == STK_BATCH)
+        mark_batch(rank, &batch);
+}
+
+/* Every step is what one rank would read in it, each sample once; what pads the last one
+ * of an epoch may come twice. */
+static void
+check_steps(const stk_order_opts *order)
+{
+    for (uint64_t epoch = 0; epoch < RESUMED_EPOCHS; epoch++) {
+        const stk_order_opts alone = {STK_ORDER_OPTS_INIT, .seed = order->seed,
+                                      .kind = order->kind};
+        uint64_t n;
+        uint64_t *ids = expected_ids(&sets[SET_FILES], &alone, epoch, &n);
+
+        assert_int_equal(n, N_FILES);
+        for (uint64_t at = 0; at < n; at++) {
+            uint8_t *count = &seen[epoch][at / GLOBAL_BATCH][ids[at]];
+
+            assert_true(*count == 1 || (*count > 1 && at / GLOBAL_BATCH == n / GLOBAL_BATCH));
+            *count = 0;
+        }
+        for (uint64_t step = 0; step < n / GLOBAL_BATCH; step++)
+            for (uint64_t sample = 0; sample < n; sample++)
+                assert_int_equal(seen[epoch][step][sample], 0);
+        free(ids);
+    }
+}
+
+/* A job that was stopped in the midst of an epoch goes on with fewer ranks, or more: its global
+ * batches are what they would have been, whether or not the samples divide by the ranks. */
+static void
+another_number_of_ranks_goes_on(void **state)
+{
+    static const uint32_t kinds[] = {STK_ORDER_TORCH, STK_ORDER_KEYED};
+    static const uint32_t worlds[] = {1, 2, 3, 6};
+
+    (void)state;
+    for (size_t at = 0; at < 2 * sizeof(worlds) / sizeof(worlds[0]); at++) {
+        struct job job = job_of(&sets[SET_FILES], "sync", 100);
+
+        memset(seen, 0, sizeof(seen));
+        job.opts.epochs = RESUMED_EPOCHS;
+        job.opts.batch_size = GLOBAL_BATCH / OLD_WORLD;
+        job.order.kind = kinds[at % 2];
+        job.work = read_and_save;
+        job_run(&job);
+        job.world = worlds[at / 2];
+        job.opts.batch_size = GLOBAL_BATCH / job.world;
+        job.opts.staging_bytes = 4 * job.opts.batch_size * largest(job.set);
+        job.opts.state = saved_state;
+        job.opts.state_bytes = saved_bytes;
+        job.work = read_the_rest;
+        job_run(&job);
+        check_steps(&job.order);
     }
 }
 
@@ -443,9 +596,11 @@ main(void)
         cmocka_unit_test(dropped_tails_are_not_read),
         cmocka_unit_test(what_has_no_room_is_read_again),
         cmocka_unit_test(spare_room_takes_copies),
+        cmocka_unit_test(with_room_for_all_everything_is_local),
         cmocka_unit_test(the_published_policy_reads_more),
         cmocka_unit_test(several_loaders_of_an_engine),
         cmocka_unit_test(seeks_do_no_harm),
+        cmocka_unit_test(another_number_of_ranks_goes_on),
         cmocka_unit_test(ranks_that_differ_are_refused),
         cmocka_unit_test(peers_have_to_be_there),
         cmocka_unit_test(wrong_bytes_are_not_used),

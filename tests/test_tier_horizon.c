@@ -89,6 +89,22 @@ list_ids(const struct fixture *fixture, uint64_t epoch, uint64_t idx, uint64_t *
     return n;
 }
 
+/* What is said to be known can be asked for, and no more than there is. */
+static void
+check_known(const struct fixture *fixture, const struct sti_batch_cut *cut, uint64_t base,
+            const uint64_t *ids, uint64_t n)
+{
+    struct sti_horizon *horizon = fixture->horizon;
+    uint64_t first = cut->first_position;
+    uint64_t end = sti_horizon_known_end(horizon, first);
+
+    assert_in_range(end, first + cut->count, base + n);
+    for (uint64_t at = first; at < end; at++)
+        assert_int_equal(sti_horizon_sample(horizon, at), ids[at - base]);
+    assert_int_equal(sti_horizon_epoch_end(horizon, first),
+                     first - cut->epoch_step * BATCH + sti_horizon_epoch_length(horizon));
+}
+
 /* Walks from a start to the end, batch by batch, checking samples and next uses. */
 static void
 walk(struct fixture *fixture, uint64_t epoch, uint64_t idx)
@@ -129,6 +145,7 @@ walk(struct fixture *fixture, uint64_t epoch, uint64_t idx)
             else /* only what lies beyond the epochs held may not be known */
                 assert_true(behind == n || base + behind >= at + length);
         }
+        check_known(fixture, &cut, base, ids, n);
         position += cut.count;
         assert_int_equal(cut.is_last, (position - base + idx) % length == 0);
     }

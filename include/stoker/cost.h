@@ -83,6 +83,8 @@ stk_loader_get_costs(stk_loader *loader, stk_costs *costs);
  * queue_depth  reads at once; 0: STK_QUEUE_DEPTH.
  * compute_s    between two batches.
  * is_warm      1: the SSDs hold from the start what they can.
+ * has_peers    1: the ranks of the order's world serve each other, as an engine with comm has
+ *              it, each with these tiers and options.
  */
 typedef struct stk_explain_opts {
     size_t size;
@@ -92,6 +94,8 @@ typedef struct stk_explain_opts {
     double compute_s;
     uint32_t queue_depth;
     uint32_t is_warm;
+    uint32_t has_peers;
+    uint32_t reserved; /* 0 */
 } stk_explain_opts;
 
 #define STK_EXPLAIN_OPTS_INIT .size = sizeof(stk_explain_opts)

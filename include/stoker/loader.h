@@ -340,6 +340,8 @@ typedef struct stk_loader_stats {
     uint64_t peer_served_bytes;
     uint64_t peer_failed;  /* requests to other ranks that did not bring their sample */
     uint64_t peer_corrupt; /* of them, those that brought wrong bytes, which were not used */
+    uint64_t peer_copied;  /* samples that other ranks gave ahead of their use, for spare room */
+    uint64_t peer_copied_bytes;
 } stk_loader_stats;
 
 #define STK_LOADER_STATS_INIT .size = sizeof(stk_loader_stats)

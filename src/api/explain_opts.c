@@ -21,10 +21,11 @@ sti_explain_opts_take(struct sti_explain_opts *own, const stk_explain_opts *opts
     int rc = sti_opts_take(told, &explain_opts_type, opts, err);
 
     if (rc == 0 && (!told->loader || !(told->compute_s >= 0) || told->compute_s > 1e9 ||
-                    told->queue_depth > 1024 || told->is_warm > 1))
+                    told->queue_depth > 1024 || told->is_warm > 1 || told->has_peers > 1 ||
+                    told->reserved != 0))
         rc = sti_error_set(err, -EINVAL,
                            "loader is required, compute_s 0 .. 1e9, queue_depth 0 .. 1024, "
-                           "is_warm 0 or 1");
+                           "is_warm and has_peers 0 or 1, reserved 0");
     if (rc == 0)
         rc = sti_opts_take(&own->loader, &loader_opts_type, told->loader, err);
     if (rc == 0)

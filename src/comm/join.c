@@ -162,6 +162,7 @@ int
 sti_comm_join(struct sti_comm *comm, const struct sti_comm_opts *opts, stk_error *err)
 {
     const char *key = opts->secret ? opts->secret : "";
+    uint64_t timeout_ns = opts->start_timeout_ns > 0 ? opts->start_timeout_ns : START_TIMEOUT_NS;
     unsigned char *mine = sti_mem_new(1, STI_COMM_CARD_MAX);
     struct hmac_sha256_ctx secret;
 
@@ -176,8 +177,8 @@ sti_comm_join(struct sti_comm *comm, const struct sti_comm_opts *opts, stk_error
             .mine = mine,
             .n_mine = (uint32_t)rc,
             .cards = comm->cards,
-            .deadline_ns = sti_clock_ns() +
-                           (opts->start_timeout_ns > 0 ? opts->start_timeout_ns : START_TIMEOUT_NS),
+            .timeout_ns = timeout_ns,
+            .deadline_ns = sti_clock_ns() + timeout_ns,
         };
         rc = sti_start_exchange(&start, err);
     }

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A rank comes to rank 0's port, which may not be there yet: it tries until its time is
- * over. Blocking, on the thread that opens.
+ * over. Once it is there it waits for what rank 0 has to say, which is who is missing if
+ * anybody is: as long as rank 0 waits, whose time began before that, and a little more. Would
+ * it leave when its own time is over, it would be missing itself. Blocking, on the thread
+ * that opens.
  */
 #include "comm/meet.h"
 
@@ -23,6 +26,7 @@
 #include "comm/wire.h"
 
 #define TRY_AGAIN_MS 50
+#define WORD_NS STI_NS_PER_S /* for rank 0's last word to come */
 #define NS_PER_MS UINT64_C(1000000)
 
 static int
@@ -264,6 +268,7 @@ sti_meet_come(struct sti_start *start, stk_error *err)
 
     if (err)
         err->message[0] = '\0';
+    start->deadline_ns = sti_clock_ns() + start->timeout_ns + WORD_NS;
     rc = talk(fd, start, err);
     (void)close(fd); /* all was received */
     if (rc < 0 && (!err || err->message[0] == '\0'))

@@ -15,6 +15,7 @@ struct sti_start {
     const unsigned char *mine; /* this rank's card, in STI_COMM_CARD_MAX bytes */
     uint32_t n_mine;
     unsigned char *cards; /* STI_COMM_CARD_MAX for each rank, as they are encoded */
+    uint64_t timeout_ns;  /* for all to come */
     uint64_t deadline_ns;
 };
 

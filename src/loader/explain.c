@@ -8,7 +8,9 @@
  *
  * Epochs from some on are alike, so only the first are walked. The next use of each
  * position comes from tables over the walked epochs and one more: 8 bytes for each of
- * their positions. Values only; the calling thread's.
+ * their positions. With peers who holds what is planned as loaders plan it, and what is
+ * held is taken to be there as soon as anybody but its holder asks; copies ahead of their
+ * use fill spare room at once. Values only; the calling thread's.
  */
 #include "loader/explain.h"
 
@@ -19,10 +21,12 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "loader/resolve.h"
+#include "loader/share.h"
 #include "model/hierarchy.h"
 #include "policy/bound.h"
 #include "policy/cost_curve.h"
 #include "policy/place.h"
+#include "policy/replica.h"
 #include "tier/evictor.h"
 #include "tier/sizes.h"
 
@@ -42,7 +46,9 @@ struct walk {
     struct sti_sizes sizes;
     struct sti_bound bound;
     struct sti_evictor *evictor;
-    uint64_t ssd_bytes; /* capacity */
+    bool is_shared;
+    struct sti_holders holders; /* if it is */
+    uint64_t ssd_bytes;         /* capacity */
     uint64_t ssd_used_bytes;
     uint64_t ram_bytes;
     uint64_t pinned_bytes;
@@ -104,12 +110,37 @@ can_pass(const struct walk *walk, uint64_t sample)
            walk->passing_bytes + length_of(walk, sample) <= walk->sizes.transit_bytes;
 }
 
+static bool
+is_mine(const struct walk *walk, uint64_t sample)
+{
+    return walk->is_shared && sti_holders_is_mine(&walk->holders, sample);
+}
+
+/* Whether a peer holds it. */
+static bool
+is_with_peer(const struct walk *walk, uint64_t sample)
+{
+    return walk->is_shared &&
+           sti_holders_next(&walk->holders, sample, walk->holders.rank) != STI_HOLDERS_NOBODY;
+}
+
 static enum sti_class
 class_of(const struct walk *walk, uint64_t sample)
 {
-    if (walk->flags[sample] & ON_SSD)
+    if ((walk->flags[sample] & ON_SSD) || is_with_peer(walk, sample))
         return STI_CLASS_STORED;
     return length_of(walk, sample) > walk->sizes.worthy_bytes ? STI_CLASS_LIGHT : STI_CLASS_WORTHY;
+}
+
+static enum sti_keep
+keep_of(const struct walk *walk, uint64_t sample, enum sti_next_use kind)
+{
+    const struct sti_fetcher_opts *fetcher = &walk->resolved.fetcher;
+
+    if (walk->is_shared)
+        return sti_place_keep_shared(fetcher->shared_policy, is_mine(walk, sample), kind);
+    return sti_place_keep(fetcher->policy, kind, length_of(walk, sample),
+                          walk->ram_bytes - walk->pinned_bytes);
 }
 
 /* The last batch that uses a sample was given back. position: of that use. */
@@ -128,8 +159,7 @@ settle(struct walk *walk, uint64_t sample, uint64_t position)
         walk->pinned_bytes += n_bytes;
         return;
     }
-    switch (sti_place_keep(walk->resolved.fetcher.policy, kind, n_bytes,
-                           walk->ram_bytes - walk->pinned_bytes)) {
+    switch (keep_of(walk, sample, kind)) {
     case STI_KEEP_NOT:
         drop(walk, sample);
         break;
@@ -269,10 +299,15 @@ take_one(struct walk *walk, uint64_t sample, stk_explained *epoch)
         }
         return STK_TIER_RAM;
     }
-    make_room(walk, sample);
+    if (!is_mine(walk, sample)) /* else it has its room */
+        make_room(walk, sample);
     walk->flags[sample] |= IN_MEMORY;
     if (walk->flags[sample] & ON_SSD)
         return STK_TIER_SSD;
+    if (!is_mine(walk, sample) && is_with_peer(walk, sample))
+        return STK_TIER_PEER;
+    if (is_mine(walk, sample) && walk->bound.epochs > 1)
+        return STK_TIER_RAM; /* others read it, or it was read ahead */
     bring_from_origin(walk, sample, epoch);
     walk->n_reads++;
     walk->read_bytes += (double)n_bytes;
@@ -389,7 +424,8 @@ walk_epoch(struct walk *walk, uint64_t idx, stk_explained *epoch)
         epoch->batches++;
         pass_batch(walk, &before, epoch, busy_s);
     }
-    epoch->bound_bytes = sti_bound_of_epoch(&walk->bound);
+    epoch->bound_bytes =
+        walk->is_shared ? sti_holders_bound(&walk->holders, idx) : sti_bound_of_epoch(&walk->bound);
     conclude_epoch(walk, epoch, began_s, busy_s);
 }
 
@@ -440,6 +476,7 @@ static void
 free_tables(struct walk *walk)
 {
     sti_evictor_free(walk->evictor);
+    sti_holders_fini(&walk->holders);
     sti_mem_free(walk->ids);
     sti_mem_free(walk->next);
     sti_mem_free(walk->pins);
@@ -457,6 +494,57 @@ warm(struct walk *walk)
 
     for (uint64_t sample = 0; walk->opts->is_warm == 1 && sample < n; sample++)
         bring_from_origin(walk, sample, &ignored);
+}
+
+/* What comes ahead of its use, from the second epoch on. */
+static void
+take_copies(struct walk *walk)
+{
+    uint64_t due_bytes = walk->used_bytes + walk->sizes.held_bytes;
+    uint64_t end = walk->n_known * walk->length;
+    uint64_t spare_bytes =
+        walk->sizes.store_bytes > due_bytes ? walk->sizes.store_bytes - due_bytes : 0;
+
+    if (!walk->is_shared || sti_place_keep_shared(walk->resolved.fetcher.shared_policy, false,
+                                                  STI_NEXT_USE_KNOWN) == STI_KEEP_NOT)
+        return;
+    for (uint64_t position = walk->length; position < end; position++) {
+        uint64_t sample = walk->ids[position];
+        uint64_t n_bytes = length_of(walk, sample);
+        bool is_held = is_mine(walk, sample) || (walk->flags[sample] & (IN_MEMORY | ON_SSD));
+
+        if (is_held || !is_with_peer(walk, sample))
+            continue;
+        if (!sti_replica_comes_ahead(is_held, spare_bytes, n_bytes))
+            return;
+        spare_bytes -= n_bytes;
+        walk->used_bytes += n_bytes;
+        walk->flags[sample] |= IN_MEMORY;
+        walk->kept_at[sample] = (uint32_t)position;
+        sti_evictor_add_position(walk->evictor, position, STI_CLASS_STORED);
+    }
+}
+
+/* Who holds what, when all ranks have what this one has. */
+static int
+plan_holders(struct walk *walk, uint32_t world)
+{
+    uint64_t *rooms = sti_mem_new(world, sizeof(*rooms));
+    uint32_t *bytes = NULL;
+    struct sti_holders_opts opts;
+    int rc = rooms ? sti_share_plan_opts(&walk->resolved.fetcher, 0, &opts, &bytes) : -ENOMEM;
+
+    if (rc == 0) {
+        for (uint32_t rank = 0; rank < world; rank++)
+            rooms[rank] = walk->ram_bytes;
+        opts.room_bytes = rooms;
+        opts.total_bytes = world * sti_share_total_bytes(&walk->resolved.fetcher);
+        rc = sti_holders_init(&walk->holders, &opts);
+        walk->used_bytes = walk->holders.mine_bytes;
+    }
+    sti_mem_free(bytes);
+    sti_mem_free(rooms);
+    return rc;
 }
 
 static int
@@ -527,8 +615,13 @@ look_at_reads(struct walk *walk)
 static int
 prepare(struct walk *walk, stk_error *err)
 {
-    const struct sti_plan_opts asked = {
-        .opts = walk->opts->loader, .order = walk->opts->loader->order, .dataset = walk->dataset};
+    const stk_order_opts *order = walk->opts->loader->order;
+    bool has_peers = walk->opts->has_peers == 1 && order && order->world > 1;
+    const struct sti_plan_opts asked = {.opts = walk->opts->loader,
+                                        .order = order,
+                                        .dataset = walk->dataset,
+                                        .world = has_peers ? order->world : 0,
+                                        .rank = has_peers ? order->rank : 0};
     struct sti_fetcher_opts *fetcher = &walk->resolved.fetcher;
     int rc = sti_loader_resolve(&walk->resolved, &asked, err);
 
@@ -554,6 +647,9 @@ prepare(struct walk *walk, stk_error *err)
                          walk->n_known * walk->length + 1, true);
     if (rc == 0)
         rc = make_tables(walk);
+    walk->is_shared = sti_loader_is_shared(&asked);
+    if (rc == 0 && walk->is_shared)
+        rc = plan_holders(walk, order->world);
     return rc < 0 ? sti_error_set(err, rc, "no memory for the tables of %" PRIu64 " epochs",
                                   walk->n_known)
                   : 0;
@@ -593,6 +689,7 @@ sti_explain(const struct sti_dataset *dataset, const stk_explain_opts *opts, stk
     if (rc < 0)
         goto out;
     warm(walk);
+    take_copies(walk);
     uint64_t end = walk->end_epoch == UINT64_MAX ? walk->n_epochs : walk->end_epoch;
     for (uint64_t idx = 0; idx < end; idx++) {
         if (idx < walk->n_epochs)

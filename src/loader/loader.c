@@ -650,6 +650,8 @@ sti_loader_stats(struct sti_loader *loader, uint64_t epoch, stk_loader_stats *st
     stats->peer_served_bytes = staging->usage.served_bytes;
     stats->peer_failed = staging->usage.n_peer_failed;
     stats->peer_corrupt = staging->usage.n_peer_corrupt;
+    stats->peer_copied = staging->usage.copied_samples;
+    stats->peer_copied_bytes = staging->usage.copied_bytes;
     stats->ssd_bytes = staging->usage.ssd.used_bytes;
     stats->ssd_written_bytes = staging->usage.ssd.written_bytes;
     stats->ssd_refused = staging->usage.ssd.n_refused;

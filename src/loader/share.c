@@ -79,24 +79,20 @@ fact_of(const unsigned char *all, uint32_t rank, enum fact fact)
 
 /* Epochs whose order the plan is made from. */
 static uint64_t
-epochs_looked_at(const struct sti_share_opts *opts)
+epochs_looked_at(const struct sti_fetcher_opts *fetcher, uint64_t first_epoch)
 {
-    const struct sti_fetcher_opts *fetcher = &opts->resolved->fetcher;
-
     if (fetcher->epochs == 0)
         return fetcher->held_epochs > HORIZON_EPOCHS ? fetcher->held_epochs : HORIZON_EPOCHS;
-    return fetcher->epochs > opts->first_epoch ? fetcher->epochs - opts->first_epoch : 1;
+    return fetcher->epochs > first_epoch ? fetcher->epochs - first_epoch : 1;
 }
 
-/* What this rank's memory can hold of the data set in all, staging included. */
-static uint64_t
-total_bytes(const struct sti_share_opts *opts)
+uint64_t
+sti_share_total_bytes(const struct sti_fetcher_opts *fetcher)
 {
-    const struct sti_fetcher_opts *fetcher = &opts->resolved->fetcher;
     uint64_t beside_bytes =
         fetcher->item_bytes > 0 ? fetcher->undecoded_bytes : fetcher->staging_bytes;
     uint64_t n_bytes = fetcher->ram_bytes + beside_bytes;
-    uint64_t most = sti_dataset_bytes(opts->dataset);
+    uint64_t most = sti_dataset_bytes(fetcher->dataset);
 
     return n_bytes < most ? n_bytes : most;
 }
@@ -116,11 +112,11 @@ fill_facts(const struct sti_share_opts *opts, unsigned char *mine)
         facts[FACT_DROP_LAST] = fetcher->drop_last;
         facts[FACT_EPOCHS] = fetcher->epochs;
         facts[FACT_FIRST_EPOCH] = opts->first_epoch;
-        facts[FACT_LOOKED_AT] = epochs_looked_at(opts);
+        facts[FACT_LOOKED_AT] = epochs_looked_at(fetcher, opts->first_epoch);
         facts[FACT_POLICY] = fetcher->shared_policy;
         facts[FACT_REPLACE] = fetcher->must_replace;
         facts[FACT_ROOM] = fetcher->ram_bytes;
-        facts[FACT_TOTAL] = total_bytes(opts);
+        facts[FACT_TOTAL] = sti_share_total_bytes(fetcher);
     }
     for (int at = 0; at < FACTS; at++)
         put_u64(mine + (size_t)at * 8, facts[at]);
@@ -181,32 +177,46 @@ make_sizes(const struct sti_dataset *dataset, uint32_t **ret_bytes)
     return 0;
 }
 
+int
+sti_share_plan_opts(const struct sti_fetcher_opts *fetcher, uint64_t first_epoch,
+                    struct sti_holders_opts *ret_opts, uint32_t **ret_bytes)
+{
+    uint64_t length = sti_order_length(&fetcher->order);
+    int rc = make_sizes(fetcher->dataset, ret_bytes);
+
+    if (rc < 0)
+        return rc;
+    *ret_opts = (struct sti_holders_opts){
+        .order = fetcher->order,
+        .first_epoch = first_epoch,
+        .epochs = epochs_looked_at(fetcher, first_epoch),
+        .used_length = fetcher->drop_last ? length - length % fetcher->batch_size : length,
+        .bytes = *ret_bytes,
+        .same_bytes = (uint32_t)sti_dataset_uniform_bytes(fetcher->dataset),
+        .is_paper = fetcher->shared_policy == STK_POLICY_PAPER,
+    };
+    return 0;
+}
+
 static int
 plan(struct sti_share *share, const struct sti_share_opts *opts, const unsigned char *all)
 {
-    const struct sti_fetcher_opts *fetcher = &opts->resolved->fetcher;
-    uint32_t world = fetcher->order.world;
-    uint64_t length = sti_order_length(&fetcher->order);
+    uint32_t world = opts->resolved->fetcher.order.world;
     uint64_t *rooms = sti_mem_new(world, sizeof(*rooms));
     uint32_t *bytes = NULL;
-    struct sti_holders_opts holders = {
-        .order = fetcher->order,
-        .first_epoch = opts->first_epoch,
-        .epochs = epochs_looked_at(opts),
-        .used_length = fetcher->drop_last ? length - length % fetcher->batch_size : length,
-        .same_bytes = (uint32_t)sti_dataset_uniform_bytes(opts->dataset),
-        .room_bytes = rooms,
-        .is_paper = fetcher->shared_policy == STK_POLICY_PAPER,
-    };
-    int rc = rooms ? make_sizes(opts->dataset, &bytes) : -ENOMEM;
+    struct sti_holders_opts holders;
+    int rc =
+        rooms ? sti_share_plan_opts(&opts->resolved->fetcher, opts->first_epoch, &holders, &bytes)
+              : -ENOMEM;
 
-    for (uint32_t rank = 0; rc == 0 && rank < world; rank++) {
-        rooms[rank] = fact_of(all, rank, FACT_ROOM);
-        holders.total_bytes += fact_of(all, rank, FACT_TOTAL);
-    }
-    holders.bytes = bytes;
-    if (rc == 0)
+    if (rc == 0) {
+        holders.room_bytes = rooms;
+        for (uint32_t rank = 0; rank < world; rank++) {
+            rooms[rank] = fact_of(all, rank, FACT_ROOM);
+            holders.total_bytes += fact_of(all, rank, FACT_TOTAL);
+        }
         rc = sti_peering_plan(share->peering, &holders);
+    }
     sti_mem_free(bytes);
     sti_mem_free(rooms);
     return rc;

@@ -35,6 +35,19 @@ struct sti_share_opts {
 int
 sti_share_open(struct sti_share *share, const struct sti_share_opts *opts, stk_error *err);
 
+/*
+ * What a plan of who holds what is made from, but for the ranks' rooms and what they can
+ * hold in all. ret_bytes: returns owned, what ret_opts has of it; NULL where samples have
+ * one size. Errors: -ENOMEM.
+ */
+int
+sti_share_plan_opts(const struct sti_fetcher_opts *fetcher, uint64_t first_epoch,
+                    struct sti_holders_opts *ret_opts, uint32_t **ret_bytes);
+
+/* What a rank's memory can hold of the data set in all, staging included. */
+uint64_t
+sti_share_total_bytes(const struct sti_fetcher_opts *fetcher);
+
 /* The fetcher was stopped and detached, or never was. All zero is allowed. */
 void
 sti_share_close(struct sti_share *share);

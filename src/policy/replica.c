@@ -129,6 +129,16 @@ drop(struct sti_replicas *replicas, uint32_t sample, uint32_t holder)
     held->on_ssd[word] &= ~bit;
 }
 
+/* The largest that a holder can take of one sample. */
+static uint64_t
+spare_bytes(const struct sti_replicas *replicas, uint32_t holder)
+{
+    uint64_t ram_bytes = replicas->held.ram_bytes[holder];
+    uint64_t ssd_bytes = replicas->held.ssd_bytes[holder];
+
+    return ram_bytes > ssd_bytes ? ram_bytes : ssd_bytes;
+}
+
 bool
 sti_replicas_fill(struct sti_replicas *replicas, const struct sti_assignment *first, uint64_t epoch,
                   const uint32_t *ids, uint64_t n)
@@ -138,12 +148,13 @@ sti_replicas_fill(struct sti_replicas *replicas, const struct sti_assignment *fi
 
     for (uint64_t at = 0; at < n; at++) {
         uint32_t holder = replicas->readers[(uint64_t)ids[at] * replicas->n_ahead + slot];
+        uint32_t n_bytes = bytes_of(replicas, ids[at]);
+        bool is_held = sti_assignment_has(first, ids[at], holder) ||
+                       sti_replicas_has(replicas, ids[at], holder);
 
-        if (sti_assignment_has(first, ids[at], holder) ||
-            sti_replicas_has(replicas, ids[at], holder) ||
-            !sti_assignment_hold(&replicas->held, ids[at], holder, bytes_of(replicas, ids[at])))
+        if (!sti_replica_comes_ahead(is_held, spare_bytes(replicas, holder), n_bytes))
             continue;
-        is_any_held = true;
+        is_any_held |= sti_assignment_hold(&replicas->held, ids[at], holder, n_bytes);
         if (!push(list_of(replicas, holder, epoch), ids[at]))
             drop(replicas, ids[at], holder);
     }

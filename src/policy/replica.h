@@ -9,6 +9,9 @@
 #ifndef STI_POLICY_REPLICA_H
 #define STI_POLICY_REPLICA_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "policy/assign.h"
 
 #define STI_REPLICA_AHEAD_MAX 250
@@ -30,6 +33,18 @@ struct sti_replicas {
     /* [holder * (n_ahead + 1) + epoch % n_ahead]; the last one of a holder: unknown */
     struct sti_replica_list *lists;
 };
+
+/*
+ * Whether a holder takes a copy before it reads the sample: of what it does not hold, as
+ * far as there is spare room, which is what neither first copies, nor other copies, nor
+ * what is staged will need. Nothing goes for it, so it costs the network nothing that the
+ * read itself would not. Asked in the order of the holder's reads, until room ends.
+ */
+static inline bool
+sti_replica_comes_ahead(bool is_held, uint64_t spare_bytes, uint64_t n_bytes)
+{
+    return !is_held && n_bytes <= spare_bytes;
+}
 
 /*
  * Epochs whose order is used ahead, so that the table of readers stays within max_bytes.

@@ -111,6 +111,16 @@ source_of(const struct sti_fetcher *fetcher, uint64_t sample)
     return STK_TIER_RAM;
 }
 
+/* The same for one that is on its way: a copy that comes ahead of its use, and not far
+ * enough, is the peer's. */
+static enum stk_tier
+source_of_coming(const struct sti_fetcher *fetcher, uint64_t sample, const struct sti_entry *entry)
+{
+    bool is_copy = fetcher->peering && entry->pins == 0 && !sti_fetcher_is_mine(fetcher, sample);
+
+    return is_copy ? STK_TIER_PEER : source_of(fetcher, sample);
+}
+
 bool
 sti_fetcher_bring(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sample,
                   enum stk_tier *ret_tier, int *ret_code)
@@ -127,7 +137,7 @@ sti_fetcher_bring(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sample,
     if (fetcher->peering && !sti_fetcher_is_mine(fetcher, sample))
         holder = sti_peering_holder(fetcher->peering, sample, fetcher->peering->rank);
     if (holder != STI_HOLDERS_NOBODY)
-        return sti_fetcher_read_peer(fetcher, waiter, sample, holder);
+        return sti_fetcher_read_peer(fetcher, waiter, sample, holder, STI_POSITION_UNKNOWN);
     *ret_tier = STK_TIER_ORIGIN;
     *ret_code = sti_dataset_extent(fetcher->opts.dataset, sample, &extent);
     return *ret_code < 0 || sti_fetcher_read(fetcher, waiter, sample, &extent);
@@ -180,10 +190,10 @@ sti_fetcher_take(struct sti_fetcher *fetcher, struct sti_record *record, uint32_
                      : sti_fetcher_new_waiter(fetcher, record, item);
         if (waiter == STI_NO_WAITER)
             return false;
+        account_item(fetcher, record, item, sample, source_of_coming(fetcher, sample, entry));
         fetcher->waiters[waiter].next = entry->key;
         entry->key = waiter;
         entry->pins++;
-        account_item(fetcher, record, item, sample, source_of(fetcher, sample));
         return true;
     case STI_SAMPLE_BAD:
         sti_fetcher_fail(fetcher, record, item,
@@ -418,6 +428,8 @@ seek(struct sti_fetcher *fetcher, uint64_t epoch, uint64_t idx)
     sti_fetcher_forget_positions(fetcher);
     fetcher->position = sti_horizon_start(fetcher->horizon, epoch, idx);
     fetcher->returned_position = fetcher->position;
+    if (fetcher->peering)
+        fetcher->peering->copies_position = 0;
     sti_fetcher_renew_positions(fetcher);
 }
 
@@ -539,6 +551,8 @@ set_usage(struct sti_fetcher *fetcher)
         usage.served_bytes = peering->served_bytes;
         usage.n_peer_failed = peering->n_failed;
         usage.n_peer_corrupt = peering->n_corrupt;
+        usage.copied_samples = peering->copied_samples;
+        usage.copied_bytes = peering->copied_bytes;
     }
     sti_staging_set_usage(&fetcher->staging, &usage);
 }
@@ -570,6 +584,7 @@ sti_fetcher_step(void *context)
         has_more |= fetcher->position != told_position;
     }
     sti_fetcher_fill(fetcher);
+    has_more |= sti_fetcher_take_copies(fetcher);
     set_usage(fetcher);
     tell_arbiter(fetcher);
     if (has_more)

@@ -58,7 +58,7 @@ struct sti_fetcher_opts {
     void (*wake)(void *wake_context); /* wakes the loop; callable as long as the pool lives */
     void *wake_context;
     struct sti_budget *budget;   /* of the data set's device; the loop's; NULL: none */
-    stk_policy shared_policy;    /* with a peering: COORDINATED or PAPER */
+    stk_policy shared_policy;    /* with a peering: COORDINATED or PAPER; else DEFAULT */
     struct sti_peering *peering; /* borrowed; with its plan made, or NULL: this rank alone */
 };
 

@@ -212,9 +212,11 @@ struct sti_entry *
 sti_fetcher_begin_entry(struct sti_fetcher *fetcher, uint64_t sample, uint64_t address,
                         uint32_t waiter);
 
-/* The sample is in memory: all that wait for it have it. */
+/* The sample is in memory: all that wait for it have it. next_use: where it is used if
+ * nobody waits, or STI_POSITION_UNKNOWN. */
 void
-sti_fetcher_give(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entry *entry);
+sti_fetcher_give(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entry *entry,
+                 uint64_t next_use);
 
 /* The sample cannot be had; its memory is given back. */
 void
@@ -291,10 +293,11 @@ sti_fetcher_decode_finish(struct sti_fetcher *fetcher);
 
 /* ---- reads_peer.c ---- */
 
-/* The same as sti_fetcher_read() for a sample that a peer holds. */
+/* The same as sti_fetcher_read() for a sample that a peer holds. next_use: a position where
+ * it is used though nobody waits for it, or STI_POSITION_UNKNOWN. */
 bool
 sti_fetcher_read_peer(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sample,
-                      uint32_t holder);
+                      uint32_t holder, uint64_t next_use);
 
 /* Goes on with what no peer has given. */
 void
@@ -327,6 +330,13 @@ sti_fetcher_serve_lost(struct sti_fetcher *fetcher, uint32_t number, int code);
 /* Reads what this rank holds ahead of its first use, with what the walk leaves. */
 void
 sti_fetcher_fill(struct sti_fetcher *fetcher);
+
+/* ---- copies.c ---- */
+
+/* Has copies come ahead of their use, with what the walk leaves; whether there is more to
+ * look at at once. */
+bool
+sti_fetcher_take_copies(struct sti_fetcher *fetcher);
 
 /* ---- fetcher.c ---- */
 

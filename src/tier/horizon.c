@@ -324,6 +324,29 @@ sti_horizon_span(const struct sti_horizon *horizon)
            horizon->opts.window_positions;
 }
 
+uint64_t
+sti_horizon_epoch_end(const struct sti_horizon *horizon, uint64_t position)
+{
+    uint64_t epoch, idx;
+
+    sti_horizon_locate(horizon, position, &epoch, &idx);
+    return sti_horizon_position(horizon, epoch + 1, 0);
+}
+
+uint64_t
+sti_horizon_known_end(const struct sti_horizon *horizon, uint64_t position)
+{
+    uint64_t epoch, idx;
+
+    if (horizon->kind != STI_HORIZON_COMPUTED)
+        return horizon->linked_position;
+    sti_horizon_locate(horizon, position, &epoch, &idx);
+    uint64_t end_epoch = epoch + horizon->opts.held_epochs;
+    if (horizon->opts.epochs > 0 && end_epoch > horizon->opts.epochs)
+        end_epoch = horizon->opts.epochs;
+    return sti_horizon_position(horizon, end_epoch, 0);
+}
+
 bool
 sti_horizon_is_catching_up(const struct sti_horizon *horizon, uint64_t position, bool is_all)
 {

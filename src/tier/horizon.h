@@ -137,6 +137,15 @@ sti_horizon_newest(const struct sti_horizon *horizon, uint64_t position);
 uint64_t
 sti_horizon_span(const struct sti_horizon *horizon);
 
+/* The first position behind the epoch of a position; not for lists. */
+uint64_t
+sti_horizon_epoch_end(const struct sti_horizon *horizon, uint64_t position);
+
+/* The end (not included) of those whose samples can be asked for, from a position that is
+ * not passed on. */
+uint64_t
+sti_horizon_known_end(const struct sti_horizon *horizon, uint64_t position);
+
 /*
  * Whether next uses are still being found out that will be known after a finite number of
  * steps and jobs of the pool, whoever else does what: up to the end of the epoch behind

@@ -325,6 +325,13 @@ sti_peering_may_ask(const struct sti_peering *peering, uint32_t rank)
     return neighbour->n_out < OUT_MAX ? STI_ASK : STI_ASK_LATER;
 }
 
+bool
+sti_peering_is_idle(const struct sti_peering *peering, uint32_t rank)
+{
+    return peering->n_fetching < peering->opts.n_fetches / 2 &&
+           peering->neighbours[rank].n_out < OUT_MAX / 2;
+}
+
 uint32_t
 sti_peering_holder(const struct sti_peering *peering, uint64_t sample, uint32_t but)
 {

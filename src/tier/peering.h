@@ -55,6 +55,7 @@ struct sti_fetch {
     uint64_t sample;
     uint64_t address; /* in the store */
     uint64_t length;
+    uint64_t next_use; /* where it is used if nobody waits for it; or unknown */
     uint32_t holder;
     uint32_t n_tries;
     bool is_used;
@@ -92,7 +93,11 @@ struct sti_peering {
     struct sti_holders holders;
     uint32_t *crcs; /* of samples held here, as they were sent first */
     struct sti_bitset has_crc;
-    uint64_t fill; /* of holders.mine: what is not looked at yet */
+    uint64_t fill;        /* of holders.mine: what is not looked at yet */
+    uint64_t begun_bytes; /* of what is held here: has its place in the store */
+    uint64_t
+        copies_position; /* copies ahead of their use are looked for from here on; 0: not yet */
+    bool is_filled;      /* spare room has been full of copies once */
 
     struct sti_question *questions;
     struct sti_question *free_questions;
@@ -122,6 +127,8 @@ struct sti_peering {
 
     uint64_t served_samples;
     uint64_t served_bytes;
+    uint64_t copied_samples; /* from peers, for nobody who waited */
+    uint64_t copied_bytes;
     uint64_t n_failed;  /* fetches that a peer did not serve */
     uint64_t n_corrupt; /* of them, those with wrong bytes */
 };
@@ -158,6 +165,10 @@ enum sti_may_ask {
 
 enum sti_may_ask
 sti_peering_may_ask(const struct sti_peering *peering, uint32_t rank);
+
+/* Whether more can be asked of a peer, and as much again besides. */
+bool
+sti_peering_is_idle(const struct sti_peering *peering, uint32_t rank);
 
 /* Of the holders of a sample, but for one (this rank: none), that need not be avoided the
  * one of which least is asked; STI_HOLDERS_NOBODY without any. */

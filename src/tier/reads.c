@@ -197,17 +197,18 @@ finish_piece(struct sti_fetcher *fetcher, const struct sti_read *read, uint32_t 
         memcpy(sti_store_pointer(fetcher->store, piece->address), piece_bytes(read, piece),
                piece->length);
     }
-    sti_fetcher_give(fetcher, piece->sample, entry);
+    sti_fetcher_give(fetcher, piece->sample, entry, STI_POSITION_UNKNOWN);
 }
 
 void
-sti_fetcher_give(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entry *entry)
+sti_fetcher_give(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entry *entry,
+                 uint64_t next_use)
 {
     uint32_t waiter = entry->key;
 
     entry->state = STI_SAMPLE_PRESENT;
     if (entry->pins == 0) /* nobody wants it now: a seek, or it was read ahead */
-        sti_fetcher_settle(fetcher, sample, entry, STI_POSITION_UNKNOWN);
+        sti_fetcher_settle(fetcher, sample, entry, next_use);
     while (waiter != STI_NO_WAITER) {
         struct sti_waiter waiting = fetcher->waiters[waiter];
 

@@ -45,8 +45,14 @@ take_bytes(struct sti_fetch *fetch)
     sti_peering_note(fetch->peering, fetch->holder, 0);
     if (sti_fetcher_is_in_place(fetcher, fetch->sample))
         sti_store_trim(fetcher->store, fetch->address, fetch->length);
+    if (entry->pins == 0) {
+        fetch->peering->copied_samples++;
+        fetch->peering->copied_bytes += fetch->length;
+    }
     give_back(fetch);
-    sti_fetcher_give(fetcher, fetch->sample, entry);
+    /* What was to be its use may be passed, or forgotten by a seek. */
+    sti_fetcher_give(fetcher, fetch->sample, entry,
+                     fetch->next_use < fetcher->position ? STI_POSITION_UNKNOWN : fetch->next_use);
 }
 
 static void
@@ -134,7 +140,7 @@ fail(struct sti_fetch *fetch)
 
 bool
 sti_fetcher_read_peer(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sample,
-                      uint32_t holder)
+                      uint32_t holder, uint64_t next_use)
 {
     struct sti_peering *peering = fetcher->peering;
     struct sti_fetch *fetch = peering->free_fetches;
@@ -152,11 +158,22 @@ sti_fetcher_read_peer(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sam
     fetch->sample = sample;
     fetch->address = address;
     fetch->length = sti_dataset_length(fetcher->opts.dataset, sample);
+    fetch->next_use = next_use;
     fetch->holder = holder;
     fetch->n_tries = 0;
     if (ask(fetch) < 0)
         fail(fetch);
     return true;
+}
+
+/* A copy that came for nobody, and does not: the origin is not asked for it. */
+static void
+forget(struct sti_fetcher *fetcher, struct sti_fetch *fetch, struct sti_entry *entry)
+{
+    sti_fetcher_put_memory(fetcher, fetch->sample, fetch->address);
+    entry->state = STI_SAMPLE_ABSENT;
+    sti_catalog_forget(fetcher->catalog, fetch->sample);
+    give_back(fetch);
 }
 
 /* An orphan's place and waiters become those of a read. */
@@ -180,6 +197,13 @@ sti_fetcher_adopt_orphans(struct sti_fetcher *fetcher)
     while (peering->orphans) {
         struct sti_fetch *fetch = peering->orphans;
 
+        struct sti_entry *entry = sti_catalog_find(fetcher->catalog, fetch->sample);
+
+        if (entry->pins == 0) {
+            peering->orphans = fetch->next;
+            forget(fetcher, fetch, entry);
+            continue;
+        }
         if (fetcher->is_stopped) {
             peering->orphans = fetch->next;
             give_back(fetch);

@@ -86,7 +86,7 @@ copy(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sample, const char *
     memcpy(sti_store_pointer(fetcher->store, address), bytes, n_bytes);
     if (sti_fetcher_is_in_place(fetcher, sample))
         sti_store_trim(fetcher->store, address, n_bytes);
-    sti_fetcher_give(fetcher, sample, entry);
+    sti_fetcher_give(fetcher, sample, entry, STI_POSITION_UNKNOWN);
     return true;
 }
 

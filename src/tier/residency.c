@@ -89,6 +89,8 @@ sti_fetcher_put_memory(struct sti_fetcher *fetcher, uint64_t sample, uint64_t ad
 
     if (fetcher->sizes.transit_bytes > 0 && sti_bitset_remove(&fetcher->passing, sample))
         fetcher->passing_bytes -= n_bytes;
+    if (sti_fetcher_is_mine(fetcher, sample))
+        fetcher->peering->begun_bytes -= n_bytes;
     sti_store_put(fetcher->store, address, n_bytes, sti_fetcher_is_in_place(fetcher, sample));
 }
 
@@ -115,9 +117,8 @@ victim_sample(struct sti_fetcher *fetcher, enum sti_victim victim, uint64_t valu
 static bool
 is_far(const struct sti_fetcher *fetcher, uint64_t position)
 {
-    const struct sti_batch_cut *cut = &fetcher->record->cut;
-    uint64_t end_position = cut->first_position - cut->epoch_step * fetcher->opts.batch_size +
-                            sti_horizon_epoch_length(fetcher->horizon);
+    uint64_t end_position =
+        sti_horizon_epoch_end(fetcher->horizon, fetcher->record->cut.first_position);
 
     return position >= end_position && (position - end_position) * fetcher->sizes.average_bytes >=
                                            2 * fetcher->sizes.held_bytes;
@@ -253,11 +254,9 @@ need_of(const struct sti_fetcher *fetcher, uint64_t n_bytes)
                                                      : 0;
 }
 
-uint64_t
-sti_fetcher_make_room(struct sti_fetcher *fetcher, uint64_t sample)
+static uint64_t
+make_room(struct sti_fetcher *fetcher, uint64_t sample, uint64_t n_bytes)
 {
-    uint64_t n_bytes = sti_dataset_length(fetcher->opts.dataset, sample);
-
     for (;;) {
         uint64_t address = get_memory(fetcher, sample, n_bytes);
 
@@ -273,6 +272,17 @@ sti_fetcher_make_room(struct sti_fetcher *fetcher, uint64_t sample)
     if (!is_due && !must_go_outside(fetcher))
         return STI_STORE_NONE;
     return sti_store_get_outside(fetcher->store, n_bytes, sti_fetcher_is_in_place(fetcher, sample));
+}
+
+uint64_t
+sti_fetcher_make_room(struct sti_fetcher *fetcher, uint64_t sample)
+{
+    uint64_t n_bytes = sti_dataset_length(fetcher->opts.dataset, sample);
+    uint64_t address = make_room(fetcher, sample, n_bytes);
+
+    if (address != STI_STORE_NONE && sti_fetcher_is_mine(fetcher, sample))
+        fetcher->peering->begun_bytes += n_bytes;
+    return address;
 }
 
 void

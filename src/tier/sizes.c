@@ -86,8 +86,8 @@ sti_sizes_choose(const struct sti_fetcher_opts *opts, uint64_t ssd_bytes)
     size_store(&sizes, opts);
     uint64_t held_bytes = 3 * sizes.held_bytes;
     uint64_t kept_bytes = sizes.store_bytes > held_bytes ? sizes.store_bytes - held_bytes : 0;
-    if (!opts->peering && sti_dataset_uniform_bytes(dataset) == 0 && sizes.store_bytes < n_bytes &&
-        ssd_bytes < n_bytes && opts->policy == STK_POLICY_NEXT_USE) {
+    if (opts->shared_policy == STK_POLICY_DEFAULT && sti_dataset_uniform_bytes(dataset) == 0 &&
+        sizes.store_bytes < n_bytes && ssd_bytes < n_bytes && opts->policy == STK_POLICY_NEXT_USE) {
         ram_threshold = threshold(dataset, kept_bytes);
         sizes.small_bytes = ram_threshold;
         sizes.small_room_bytes = kept_bytes;

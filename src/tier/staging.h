@@ -94,6 +94,8 @@ struct sti_usage {
     uint64_t served_bytes;
     uint64_t n_peer_failed;
     uint64_t n_peer_corrupt;
+    uint64_t copied_samples; /* from peers, ahead of their use */
+    uint64_t copied_bytes;
     struct sti_ssd_counts ssd;
 };
 

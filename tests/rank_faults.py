@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Four ranks of 'stoker bench load' over UCX, of which one is lost: killed, stopped, or cut off, before
+it has come, in the first epoch and later. The others end in time, either with the right bytes or with
+an error that names the rank. All are terminated at once: nothing hangs.
+
+    rank_faults.py STOKER
+
+Rank 3 is in a network namespace of its own where root is and ip; else no link is cut."""
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+WORLD = 4
+LOST = 3
+SAMPLES, SAMPLE_BYTES = 120, 40000
+EPOCHS = 4
+START_MS, PEER_MS, CLOSE_MS = 4000, 700, 3000
+LIMIT_S = 60
+SKIP = 77
+TAG = f"stkf{os.getpid() % 100000}"
+failed = 0
+next_port = 22000 + os.getpid() % 20000
+
+
+def check(good, text):
+    global failed
+    if not good:
+        failed += 1
+        print("FAILED:", text, flush=True)
+
+
+class Hosts:
+    """Two network namespaces and a link between them, or none."""
+
+    def __init__(self):
+        self.names = []
+        self.address = "127.0.0.1"
+        if os.geteuid() == 0 and shutil.which("ip"):
+            try:
+                self.make()
+            except (subprocess.CalledProcessError, OSError) as error:
+                print(f"no network namespaces here: {error}")
+                self.remove()
+
+    def make(self):
+        for at in range(2):
+            self.ip("netns", "add", f"{TAG}{at}")
+            self.names.append(f"{TAG}{at}")
+        self.ip("-n", self.names[0], "link", "add", "eth0", "type", "veth", "peer", "name", "eth0",
+                "netns", self.names[1])
+        for at, name in enumerate(self.names):
+            self.ip("-n", name, "link", "set", "lo", "up")
+            self.ip("-n", name, "addr", "add", f"10.95.0.{at + 1}/24", "dev", "eth0")
+            self.ip("-n", name, "link", "set", "eth0", "up")
+        self.address = "10.95.0.1"
+        for name in self.names:
+            until = time.monotonic() + 10
+            while " UP " not in subprocess.run(
+                    ["ip", "-n", name, "-br", "link", "show", "eth0"], check=True,
+                    capture_output=True, text=True).stdout:
+                assert time.monotonic() < until, "the link does not come up"
+                time.sleep(0.02)
+
+    @staticmethod
+    def ip(*words):
+        subprocess.run(["ip", *words], check=True, stdin=subprocess.DEVNULL)
+
+    def prefix(self, rank):
+        return ["ip", "netns", "exec", self.names[int(rank == LOST)]] if self.names else []
+
+    def link(self, state):
+        self.ip("-n", self.names[1], "link", "set", "eth0", state)
+
+    def remove(self):
+        for name in self.names:
+            subprocess.run(["ip", "netns", "del", name], check=False)
+        self.names = []
+        self.address = "127.0.0.1"
+
+
+def command_of(stoker, folder):
+    return [stoker, "bench", "load", folder, "--format", "folder", "--json", "--crc", "--layout",
+            "raw", "--seed", "3", "--batch", "4", "--epochs", str(EPOCHS)]
+
+
+def expected_crcs(stoker, folder):
+    """What each rank must read, by one process that is alone."""
+    crcs = []
+    for rank in range(WORLD):
+        out = subprocess.run(
+            command_of(stoker, folder) + ["--quiet", "--world", str(WORLD), "--rank", str(rank)],
+            capture_output=True, text=True, check=True, timeout=LIMIT_S).stdout
+        crcs.append(json.loads(out)["crc32"])
+    return crcs
+
+
+class Job:
+    def __init__(self, hosts, stoker, folder):
+        global next_port
+        next_port += 1
+        more = ["--tier", "ram:16M", "--ram-bytes", str(SAMPLES // WORLD * SAMPLE_BYTES + SAMPLE_BYTES),
+                "--staging-bytes", str(12 * SAMPLE_BYTES), "--compute-us", "60000",
+                "--start-timeout-ms", str(START_MS), "--peer-timeout-ms", str(PEER_MS),
+                "--close-timeout-ms", str(CLOSE_MS)]
+        self.ranks = []
+        for rank in range(WORLD):
+            given = {"RANK": str(rank), "WORLD_SIZE": str(WORLD), "STOKER_ADDR": hosts.address,
+                     "STOKER_PORT": str(next_port), "STOKER_SECRET": "of the test"}
+            self.ranks.append(subprocess.Popen(
+                hosts.prefix(rank) + command_of(stoker, folder) + more, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, text=True, env={**os.environ, **given}))
+
+    def wait_for(self, phase):
+        """Until the job is in a phase; the first epoch of 8 batches takes half a second and more."""
+        if phase == "start":
+            return
+        if phase == "first epoch":
+            time.sleep(0.6)
+            return
+        for line in self.ranks[0].stderr:
+            if line.startswith("epoch 0:"):
+                return
+
+    def end(self, but=()):
+        """(exit status, output, what was said, seconds) of each rank but some."""
+        began = time.monotonic()
+        results = {}
+        for rank, process in enumerate(self.ranks):
+            if rank in but:
+                continue
+            try:
+                out, err = process.communicate(timeout=max(1, began + LIMIT_S - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                out, err = process.communicate()
+                err += "HANGS"
+            results[rank] = (process.returncode, out, err, time.monotonic() - began)
+        for rank in but:
+            self.ranks[rank].kill()
+            self.ranks[rank].communicate()
+        return results
+
+
+def judge(name, results, crcs):
+    """Right bytes, or an error that names the lost rank, and no hang."""
+    limit_s = EPOCHS * 2 + (START_MS + CLOSE_MS) / 1000 + 15
+    n_good = 0
+    for rank, (code, out, err, took_s) in results.items():
+        check(took_s < limit_s, f"{name}: rank {rank} took {took_s:.1f} s")
+        check("HANGS" not in err, f"{name}: rank {rank} hangs: {err}")
+        if code == 0:
+            n_good += 1
+            check(json.loads(out)["crc32"] == crcs[rank], f"{name}: rank {rank} has wrong bytes")
+        else:
+            check(code == 1 and f"rank {LOST}" in err, f"{name}: rank {rank} says {code}: {err}")
+    return n_good
+
+
+def lose(hosts, stoker, folder, crcs, how, phase):
+    name = f"{how} in {phase}"
+    job = Job(hosts, stoker, folder)
+    job.wait_for(phase)
+    lost = job.ranks[LOST]
+    if how == "killed":
+        lost.send_signal(signal.SIGKILL)
+    elif how == "stopped":
+        lost.send_signal(signal.SIGSTOP)
+    else:
+        hosts.link("down")
+    # One that is cut off goes on by itself, and has the others' part from the origin; at the
+    # start it cannot know who they are.
+    but = () if how == "cut" and phase != "start" else (LOST,)
+    results = job.end(but)
+    if how == "cut":
+        hosts.link("up")
+    n_good = judge(name, results, crcs)
+    # Once all have begun nobody needs anybody.
+    if phase == "later":
+        check(n_good == len(results), f"{name}: {n_good} of {len(results)} ended well")
+    print(f"{name}: {n_good} of {len(results)} read on, "
+          f"{max(took for _, _, _, took in results.values()):.1f} s", flush=True)
+
+
+def terminate_all(hosts, stoker, folder, phase):
+    job = Job(hosts, stoker, folder)
+    job.wait_for(phase)
+    for process in job.ranks:
+        process.send_signal(signal.SIGTERM)
+    for rank, (code, _, err, took_s) in job.end().items():
+        check(code == -signal.SIGTERM and took_s < 10,
+              f"terminated in {phase}: rank {rank} ends by {code} in {took_s:.1f} s: {err}")
+
+
+def main():
+    stoker = os.path.abspath(sys.argv[1])
+    hosts = Hosts()
+    try:
+        with tempfile.TemporaryDirectory(prefix="stoker-faults-") as folder:
+            drawn = random.Random(4)
+            for at in range(SAMPLES):
+                with open(os.path.join(folder, f"{at:05}"), "wb") as file:
+                    file.write(drawn.randbytes(SAMPLE_BYTES))
+            crcs = expected_crcs(stoker, folder)
+            probe = Job(hosts, stoker, folder).end()
+            if any("without UCX" in err for _, _, err, _ in probe.values()):
+                print("this build has no UCX")
+                return SKIP
+            check(judge("nobody lost", probe, crcs) == WORLD, f"four ranks run: {probe}")
+            for phase in ("start", "first epoch", "later"):
+                for how in ("killed", "stopped") + (("cut",) if hosts.names else ()):
+                    lose(hosts, stoker, folder, crcs, how, phase)
+                terminate_all(hosts, stoker, folder, phase)
+    finally:
+        hosts.remove()
+    print("failed checks:", failed)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
