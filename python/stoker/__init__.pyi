@@ -24,6 +24,7 @@ __all__ = [
     "Error",
     "Loader",
     "Order",
+    "Tensors",
     "View",
     "__version__",
     "open",
@@ -349,6 +350,14 @@ class _ViewInfo(TypedDict):
     world: int
     newer_damaged: int
 
+@final
+class Tensors:
+    def __new__(
+        cls, tensors: Mapping[str, _Tensor], *, stable: bool | Container[str] = False
+    ) -> Self: ...
+    def __len__(self) -> int: ...
+    def names(self) -> dict[str, bool]: ...
+
 class Checkpoints:
     def __init__(
         self,
@@ -367,7 +376,9 @@ class Checkpoints:
     def save(
         self,
         step: SupportsIndex,
-        tensors: Mapping[str, _Tensor],
+        tensors: Mapping[str, _Tensor]
+        | Tensors
+        | tuple[Mapping[str, _Tensor] | Tensors, ...],
         *,
         blobs: Mapping[str, Buffer] | None = None,
         metadata: Mapping[str, str] | None = None,
