@@ -41,6 +41,7 @@ E_BORROW: Final[int]
 E_INFEASIBLE: Final[int]
 
 _Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+_Extent = tuple[_Path, int, int] | tuple[_Path, int, int, int]
 _Format = Literal["auto", "class-folder", "folder", "record", "npy", "idx", "window", "tar"]
 _Kind = Literal["default", "sequential", "torch", "keyed", "list"]
 _Sampler = Literal["default", "distributed", "dataloader", "generator", "stateful"]
@@ -140,6 +141,9 @@ class Engine:
     ) -> None: ...
 
 class Dataset:
+    @overload
+    def __init__(self, engine: Engine, *, extents: Sequence[_Extent]) -> None: ...
+    @overload
     def __init__(
         self,
         engine: Engine,
