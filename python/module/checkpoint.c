@@ -424,6 +424,31 @@ ckpt_list(PyObject *object, PyObject *unused)
 }
 
 static PyObject *
+ckpt_prune(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"keep", "orphans", NULL};
+    struct stkpy_ckpt *self = (struct stkpy_ckpt *)object;
+    PyObject *given;
+    int orphans = 0;
+    uint64_t keep;
+    uint32_t removed = 0;
+    stk_error err = {0};
+
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$p:prune", names, &given, &orphans) ||
+        stkpy_u64(given, "keep", &keep) < 0 || stkpy_ckpt_check(self) < 0)
+        return NULL;
+    if (keep > UINT32_MAX)
+        keep = UINT32_MAX; /* more than there can be */
+    self->n_users++;
+    PyThreadState *thread = PyEval_SaveThread();
+    int rc =
+        stk_ckpt_prune(self->ckpt, (uint32_t)keep, orphans ? STK_PRUNE_ORPHANS : 0, &removed, &err);
+    PyEval_RestoreThread(thread);
+    stkpy_ckpt_put(self);
+    return rc < 0 ? stkpy_raise(rc, &err) : PyLong_FromUnsignedLong(removed);
+}
+
+static PyObject *
 ckpt_open_view(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"step", NULL};
@@ -485,6 +510,10 @@ static PyMethodDef methods[] = {
      "latest($self, /)\n--\n\nThe step of the newest whole checkpoint; None where there is none."},
     {"list", ckpt_list, METH_NOARGS,
      "list($self, /)\n--\n\nAll checkpoints, newest first, damaged ones too, as dictionaries."},
+    {"prune", STKPY_METHOD(ckpt_prune), METH_VARARGS | METH_KEYWORDS,
+     "prune($self, keep, *, orphans=False)\n--\n\nRemoves all but the newest keep checkpoints; "
+     "returns how many directories. orphans: also what crashed writers left, where nobody else "
+     "saves."},
     {"open", STKPY_METHOD(ckpt_open_view), METH_VARARGS | METH_KEYWORDS,
      "open($self, step=None)\n--\n\nOpens one for reading; the newest whole one where step is "
      "None."},

@@ -164,6 +164,11 @@ class Checkpointer:
             view.verify()
             return view.info()["step"]
 
+    def prune(self, keep, *, orphans=False):
+        """Removes all but the newest keep checkpoints; returns how many directories. orphans: also
+        what crashed writers left in the directory and its roots, where nobody else saves."""
+        return self._saved.prune(keep, orphans=orphans)
+
     def status(self):
         """What it has done, as a dictionary."""
         return self._saved.status()
