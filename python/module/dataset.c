@@ -122,8 +122,14 @@ init_from(PyObject *object, PyObject *arguments, PyObject *keep)
         return -1;
     self->engine = (struct stkpy_engine *)engine;
     PyObject *extents = stkpy_arguments_pop(arguments, "extents");
-    if (extents) {
-        int rc = stkpy_arguments_end(arguments, "Dataset of extents") < 0 ||
+    if (extents && extents != Py_None) {
+        PyObject *path = stkpy_arguments_pop(arguments, "path");
+        bool has_path = path && path != Py_None;
+
+        Py_XDECREF(path);
+        if (has_path)
+            PyErr_SetString(PyExc_TypeError, "path and extents exclude each other");
+        int rc = has_path || stkpy_arguments_end(arguments, "Dataset of extents") < 0 ||
                          stkpy_engine_check(self->engine) < 0
                      ? -1
                      : open_extents(self, extents, keep);
@@ -131,6 +137,7 @@ init_from(PyObject *object, PyObject *arguments, PyObject *keep)
         Py_DECREF(extents);
         return rc;
     }
+    Py_XDECREF(extents);
     if (PyErr_Occurred())
         return -1;
     struct source source = {.path = stkpy_path_need(arguments, "path", keep)};
@@ -367,7 +374,8 @@ static PyGetSetDef properties[] = {
 
 static PyType_Slot slots[] = {
     {Py_tp_doc,
-     "Dataset(engine, path, format='auto', *, rebuild=False, header_bytes=None, record_bytes=None, "
+     "Dataset(engine, path=None, format='auto', *, rebuild=False, header_bytes=None, "
+     "record_bytes=None, "
      "window_tokens=None, stride_tokens=None, token_bytes=None, labels_path=None, extensions=None, "
      "index_path=None, fields=None, extents=None)\n--\n\n"
      "extents: instead of a path, (path, offset, bytes) or (path, offset, bytes, label) of each "

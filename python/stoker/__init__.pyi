@@ -143,7 +143,9 @@ class Engine:
 
 class Dataset:
     @overload
-    def __init__(self, engine: Engine, *, extents: Sequence[_Extent]) -> None: ...
+    def __init__(
+        self, engine: Engine, path: None = None, *, extents: Sequence[_Extent]
+    ) -> None: ...
     @overload
     def __init__(
         self,
@@ -161,6 +163,7 @@ class Dataset:
         extensions: str | None = None,
         index_path: _Path | None = None,
         fields: str | None = None,
+        extents: None = None,
     ) -> None: ...
     def __len__(self) -> int: ...
     @property

@@ -29,7 +29,7 @@ class Extents(DataTest):
             for extents, kind in (([], stoker.Error), ([("a", 0, 1)], stoker.Error),
                                   ([(path, 0)], TypeError), ([(path, -1, 1)], OverflowError),
                                   ([(3, 0, 1)], TypeError), ([[path, 0, 1]], TypeError),
-                                  (None, TypeError), ([(path, 9600, 1)], stoker.Error)):
+                                  ([(path, 9600, 1)], stoker.Error)):
                 with self.subTest(extents=extents), self.assertRaises(kind):
                     stoker.Dataset(engine, extents=extents)
             with self.assertRaises(TypeError):

@@ -25,9 +25,9 @@ try:
     from torch.distributed.checkpoint.filesystem import (CURRENT_DCP_VERSION, FileSystem,
                                                          FileSystemReader, FileSystemWriter,
                                                          _StoragePrefix)
-except ImportError as error:
+except ImportError as _error:
     raise ImportError("stoker.torch.dcp needs a torch with torch.distributed.checkpoint of version "
-                      f"2.6 or newer, and this is torch {torch.__version__}: {error}") from error
+                      f"2.6 or newer, and this is torch {torch.__version__}: {_error}") from _error
 
 __all__ = ["Reader", "Writer"]
 
