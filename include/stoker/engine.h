@@ -175,6 +175,26 @@ STK_API int
 stk_dataset_open(stk_dataset **ret_dataset, stk_engine *engine, const char *path,
                  const stk_dataset_opts *opts, stk_error *err);
 
+/* A range of bytes of a file: path absolute; label -1: none. */
+typedef struct stk_extent {
+    const char *path;
+    uint64_t offset;
+    uint64_t n_bytes;
+    int64_t label;
+} stk_extent;
+
+/*
+ * A data set whose samples are extents that the program lists, n of them, 1 .. 2^48, in
+ * this order; copied. Its format is TAR, with one field, "data". Each file is looked at
+ * once, and its size and time are in the fingerprint; no index is stored. ret_dataset:
+ * returns owned, closed with stk_dataset_close() before its engine. Errors: -EINVAL (no
+ * extents; a path that is not absolute; an extent beyond its file's end; no regular
+ * file), -E2BIG, and with the path -ENOENT, -EACCES, -EISDIR, -EIO; -ENOMEM. Blocks.
+ */
+STK_API int
+stk_dataset_extents(stk_dataset **ret_dataset, stk_engine *engine, const stk_extent *extents,
+                    uint64_t n, stk_error *err);
+
 /* Closes a data set; NULL is allowed. Loaders and views over it must have been closed. */
 STK_API void
 stk_dataset_close(stk_dataset *dataset);

@@ -102,6 +102,7 @@ extern PyTypeObject *stkpy_items_type;
 extern PyTypeObject *stkpy_epoch_type;
 extern PyTypeObject *stkpy_array_type;
 extern PyTypeObject *stkpy_ckpt_type;
+extern PyTypeObject *stkpy_tensors_type;
 extern PyTypeObject *stkpy_view_type;
 extern PyTypeObject *stkpy_file_type;
 
@@ -114,6 +115,7 @@ extern PyType_Spec stkpy_items_spec;
 extern PyType_Spec stkpy_epoch_spec;
 extern PyType_Spec stkpy_array_spec;
 extern PyType_Spec stkpy_ckpt_spec;
+extern PyType_Spec stkpy_tensors_spec;
 extern PyType_Spec stkpy_view_spec;
 extern PyType_Spec stkpy_file_spec;
 

@@ -272,7 +272,7 @@ ckpt_wait(PyObject *object, PyObject *args, PyObject *kwargs)
 
 static int
 begin_save(struct stkpy_ckpt *self, stk_save *save, struct stkpy_loader *loader,
-           const struct stkpy_tensors *tensors)
+           const struct stkpy_save *given)
 {
     stk_error err = {0};
 
@@ -290,7 +290,7 @@ begin_save(struct stkpy_ckpt *self, stk_save *save, struct stkpy_loader *loader,
         return -1;
     }
     /* Beyond this the memory is read from: what cannot be held is waited for. */
-    if (self->held && PyList_Append(self->held, tensors->stable) == 0)
+    if (self->held && PyList_Append(self->held, given->stable) == 0)
         return 0;
     PyErr_Clear();
     return wait_for(self, STK_CAPTURED, STK_FOREVER, false);
@@ -304,7 +304,7 @@ ckpt_save(PyObject *object, PyObject *args, PyObject *kwargs)
     PyObject *step, *given, *blobs = Py_None, *metadata = Py_None, *loader = Py_None;
     PyObject *stable = Py_False;
     stk_save save = {STK_SAVE_INIT};
-    struct stkpy_tensors tensors;
+    struct stkpy_save lists;
 
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$OOOO:save", names, &step, &given, &blobs,
                                      &metadata, &loader, &stable) ||
@@ -321,18 +321,18 @@ ckpt_save(PyObject *object, PyObject *args, PyObject *kwargs)
     struct stkpy_loader *position = loader == Py_None ? NULL : (struct stkpy_loader *)loader;
     self->is_saving = true;
     self->n_users++;
-    int rc = stkpy_tensors_init(&tensors, given, blobs, metadata, stable);
+    int rc = stkpy_save_init(&lists, given, blobs, metadata, stable);
     if (rc == 0) {
-        save.tensors = tensors.tensors;
-        save.n_tensors = tensors.n_tensors;
-        save.blobs = tensors.blobs;
-        save.n_blobs = tensors.n_blobs;
-        save.metadata = tensors.metadata;
-        save.n_metadata = tensors.n_metadata;
+        save.tensors = lists.tensors;
+        save.n_tensors = lists.n_tensors;
+        save.blobs = lists.blobs;
+        save.n_blobs = lists.n_blobs;
+        save.metadata = lists.metadata;
+        save.n_metadata = lists.n_metadata;
         save.loader = position ? position->loader : NULL;
-        rc = begin_save(self, &save, position, &tensors);
+        rc = begin_save(self, &save, position, &lists);
     }
-    stkpy_tensors_fini(&tensors);
+    stkpy_save_fini(&lists);
     self->is_saving = false;
     stkpy_ckpt_put(self);
     if (rc < 0)
@@ -424,6 +424,31 @@ ckpt_list(PyObject *object, PyObject *unused)
 }
 
 static PyObject *
+ckpt_prune(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"keep", "orphans", NULL};
+    struct stkpy_ckpt *self = (struct stkpy_ckpt *)object;
+    PyObject *given;
+    int orphans = 0;
+    uint64_t keep;
+    uint32_t removed = 0;
+    stk_error err = {0};
+
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$p:prune", names, &given, &orphans) ||
+        stkpy_u64(given, "keep", &keep) < 0 || stkpy_ckpt_check(self) < 0)
+        return NULL;
+    if (keep > UINT32_MAX)
+        keep = UINT32_MAX; /* more than there can be */
+    self->n_users++;
+    PyThreadState *thread = PyEval_SaveThread();
+    int rc =
+        stk_ckpt_prune(self->ckpt, (uint32_t)keep, orphans ? STK_PRUNE_ORPHANS : 0, &removed, &err);
+    PyEval_RestoreThread(thread);
+    stkpy_ckpt_put(self);
+    return rc < 0 ? stkpy_raise(rc, &err) : PyLong_FromUnsignedLong(removed);
+}
+
+static PyObject *
 ckpt_open_view(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"step", NULL};
@@ -473,8 +498,9 @@ ckpt_status(PyObject *object, PyObject *unused)
 static PyMethodDef methods[] = {
     {"save", STKPY_METHOD(ckpt_save), METH_VARARGS | METH_KEYWORDS,
      "save($self, step, tensors, *, blobs=None, metadata=None, loader=None, stable=False)\n--\n\n"
-     "Begins to save buffers, or (dtype, shape, buffer), by name. stable: True, or names, of "
-     "those that do not change before fence(); others are copied at once."},
+     "Begins to save buffers, or (dtype, shape, buffer), by name; or Tensors; or a tuple of such. "
+     "stable: True, or names, of those that do not change before fence(); others are copied at "
+     "once."},
     {"fence", ckpt_fence, METH_NOARGS,
      "fence($self, /)\n--\n\nWaits until all stable tensors may be changed again."},
     {"wait", STKPY_METHOD(ckpt_wait), METH_VARARGS | METH_KEYWORDS,
@@ -484,6 +510,10 @@ static PyMethodDef methods[] = {
      "latest($self, /)\n--\n\nThe step of the newest whole checkpoint; None where there is none."},
     {"list", ckpt_list, METH_NOARGS,
      "list($self, /)\n--\n\nAll checkpoints, newest first, damaged ones too, as dictionaries."},
+    {"prune", STKPY_METHOD(ckpt_prune), METH_VARARGS | METH_KEYWORDS,
+     "prune($self, keep, *, orphans=False)\n--\n\nRemoves all but the newest keep checkpoints; "
+     "returns how many directories. orphans: also what crashed writers left, where nobody else "
+     "saves."},
     {"open", STKPY_METHOD(ckpt_open_view), METH_VARARGS | METH_KEYWORDS,
      "open($self, step=None)\n--\n\nOpens one for reading; the newest whole one where step is "
      "None."},

@@ -31,29 +31,44 @@ stkpy_ckpt_check(const struct stkpy_ckpt *self);
 void
 stkpy_ckpt_put(struct stkpy_ckpt *self);
 
-/* A save's tensors as the library takes them, and what keeps their memory. */
+/* Tensors as the library takes them, and what keeps their names and memory. */
 struct stkpy_tensors {
+    PyObject_HEAD stk_tensor *tensors;
+    uint64_t *shapes;
+    uint32_t n_tensors;
+    PyObject *keep;   /* a list: names, and views of what is copied */
+    PyObject *stable; /* a list of views of what is not */
+};
+
+/*
+ * From a mapping of names to buffers or to (dtype, shape, buffer). stable: a truth, or a
+ * container of names. Returns owned, or NULL with an error set.
+ */
+struct stkpy_tensors *
+stkpy_tensors_new(PyObject *mapping, PyObject *stable);
+
+/* A save as the library takes it, and what keeps its memory. */
+struct stkpy_save {
     stk_tensor *tensors;
     stk_blob *blobs;
     stk_pair *metadata;
-    uint64_t *shapes;
     uint32_t n_tensors;
     uint32_t n_blobs;
     uint32_t n_metadata;
     PyObject *keep;   /* a list, for the call */
-    PyObject *stable; /* a list of views, until they are captured */
+    PyObject *stable; /* a list of lists of views, until they are captured */
 };
 
 /*
- * Fills tensors from mappings: names to buffers or to (dtype, shape, buffer), names to
- * bytes, strings to strings; the latter two may be None. stable: a truth, or a container
- * of names. Returns 0, or -1 with an error set. Ended by stkpy_tensors_fini() either way.
+ * tensors: a stoker.Tensors, or a mapping and stable as above, or a tuple of these.
+ * blobs, metadata: mappings of names to bytes and of strings to strings, or None.
+ * Returns 0, or -1 with an error set. Ended by stkpy_save_fini() either way.
  */
 int
-stkpy_tensors_init(struct stkpy_tensors *self, PyObject *tensors, PyObject *blobs,
-                   PyObject *metadata, PyObject *stable);
+stkpy_save_init(struct stkpy_save *self, PyObject *tensors, PyObject *blobs, PyObject *metadata,
+                PyObject *stable);
 void
-stkpy_tensors_fini(struct stkpy_tensors *self);
+stkpy_save_fini(struct stkpy_save *self);
 
 /* Opens a checkpoint for reading; STK_LATEST for the newest. Returns owned. */
 PyObject *

@@ -29,8 +29,15 @@ static const char *const positional[] = {"engine", "path", "format", NULL};
 
 /* ---- life -------------------------------------------------------------------------- */
 
+/* What a data set is opened from: a path, or else extents. */
+struct source {
+    const char *path;
+    stk_extent *extents;
+    uint64_t n_extents;
+};
+
 static int
-open_dataset(struct stkpy_dataset *self, const char *path, const stk_dataset_opts *opts)
+open_dataset(struct stkpy_dataset *self, const struct source *source, const stk_dataset_opts *opts)
 {
     stk_dataset *dataset = NULL;
     stk_engine *engine = self->engine->engine;
@@ -39,7 +46,10 @@ open_dataset(struct stkpy_dataset *self, const char *path, const stk_dataset_opt
 
     self->engine->n_users++; /* so that it stays open meanwhile */
     PyThreadState *thread = PyEval_SaveThread();
-    rc = stk_dataset_open(&dataset, engine, path, opts, &err);
+    if (source->path)
+        rc = stk_dataset_open(&dataset, engine, source->path, opts, &err);
+    else
+        rc = stk_dataset_extents(&dataset, engine, source->extents, source->n_extents, &err);
     PyEval_RestoreThread(thread);
     self->info.size = sizeof(self->info);
     if (rc == 0)
@@ -55,6 +65,52 @@ open_dataset(struct stkpy_dataset *self, const char *path, const stk_dataset_opt
     return 0;
 }
 
+/* One of (path, offset, bytes) or (path, offset, bytes, label). */
+static int
+take_extent(PyObject *one, stk_extent *extent, PyObject *keep)
+{
+    PyObject *path, *encoded = NULL, *offset, *n_bytes;
+    long long label = -1;
+
+    if (!PyTuple_Check(one)) {
+        PyErr_SetString(PyExc_TypeError, "an extent is (path, offset, bytes), or with a label");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(one, "OOO|L", &path, &offset, &n_bytes, &label) ||
+        stkpy_u64(offset, "offset", &extent->offset) < 0 ||
+        stkpy_u64(n_bytes, "bytes", &extent->n_bytes) < 0 || !PyUnicode_FSConverter(path, &encoded))
+        return -1;
+    int rc = PyList_Append(keep, encoded);
+    extent->path = PyBytes_AsString(encoded);
+    extent->label = label;
+    Py_DECREF(encoded);
+    return rc;
+}
+
+static int
+open_extents(struct stkpy_dataset *self, PyObject *given, PyObject *keep)
+{
+    PyObject *list = PySequence_List(given);
+    struct source source = {0};
+    int rc = list ? 0 : -1;
+
+    if (rc == 0) {
+        source.n_extents = (uint64_t)PyList_Size(list);
+        source.extents = PyMem_Calloc((size_t)source.n_extents + 1, sizeof(*source.extents));
+        if (!source.extents) {
+            PyErr_NoMemory();
+            rc = -1;
+        }
+    }
+    for (uint64_t at = 0; rc == 0 && at < source.n_extents; at++)
+        rc = take_extent(PyList_GetItem(list, (Py_ssize_t)at), &source.extents[at], keep);
+    if (rc == 0)
+        rc = open_dataset(self, &source, NULL);
+    PyMem_Free(source.extents);
+    Py_XDECREF(list);
+    return rc;
+}
+
 static int
 init_from(PyObject *object, PyObject *arguments, PyObject *keep)
 {
@@ -65,13 +121,32 @@ init_from(PyObject *object, PyObject *arguments, PyObject *keep)
     if (!engine)
         return -1;
     self->engine = (struct stkpy_engine *)engine;
-    const char *path = stkpy_path_need(arguments, "path", keep);
-    if (!path || stkpy_options_take(arguments, options, &opts, keep) < 0 ||
+    PyObject *extents = stkpy_arguments_pop(arguments, "extents");
+    if (extents && extents != Py_None) {
+        PyObject *path = stkpy_arguments_pop(arguments, "path");
+        bool has_path = path && path != Py_None;
+
+        Py_XDECREF(path);
+        if (has_path)
+            PyErr_SetString(PyExc_TypeError, "path and extents exclude each other");
+        int rc = has_path || stkpy_arguments_end(arguments, "Dataset of extents") < 0 ||
+                         stkpy_engine_check(self->engine) < 0
+                     ? -1
+                     : open_extents(self, extents, keep);
+
+        Py_DECREF(extents);
+        return rc;
+    }
+    Py_XDECREF(extents);
+    if (PyErr_Occurred())
+        return -1;
+    struct source source = {.path = stkpy_path_need(arguments, "path", keep)};
+    if (!source.path || stkpy_options_take(arguments, options, &opts, keep) < 0 ||
         stkpy_arguments_end(arguments, "Dataset") < 0)
         return -1;
     if (stkpy_engine_check(self->engine) < 0)
         return -1;
-    return open_dataset(self, path, &opts);
+    return open_dataset(self, &source, &opts);
 }
 
 static int
@@ -299,10 +374,13 @@ static PyGetSetDef properties[] = {
 
 static PyType_Slot slots[] = {
     {Py_tp_doc,
-     "Dataset(engine, path, format='auto', *, rebuild=False, header_bytes=None, record_bytes=None, "
+     "Dataset(engine, path=None, format='auto', *, rebuild=False, header_bytes=None, "
+     "record_bytes=None, "
      "window_tokens=None, stride_tokens=None, token_bytes=None, labels_path=None, extensions=None, "
-     "index_path=None, fields=None)\n--\n\n"
-     "Samples where they lie. Indexed the first time; blocks while it is (not to be interrupted)."},
+     "index_path=None, fields=None, extents=None)\n--\n\n"
+     "extents: instead of a path, (path, offset, bytes) or (path, offset, bytes, label) of each "
+     "sample.\nSamples where they lie. Indexed the first time; blocks while it is (not to be "
+     "interrupted)."},
     {Py_tp_init, dataset_init},
     {Py_tp_dealloc, dataset_dealloc},
     {Py_tp_traverse, dataset_traverse},

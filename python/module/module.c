@@ -19,6 +19,7 @@ PyTypeObject *stkpy_items_type;
 PyTypeObject *stkpy_epoch_type;
 PyTypeObject *stkpy_array_type;
 PyTypeObject *stkpy_ckpt_type;
+PyTypeObject *stkpy_tensors_type;
 PyTypeObject *stkpy_view_type;
 PyTypeObject *stkpy_file_type;
 
@@ -34,6 +35,7 @@ static const struct {
     {"Batch", &stkpy_batch_spec, &stkpy_batch_type},
     {"Array", &stkpy_array_spec, &stkpy_array_type},
     {"Checkpoints", &stkpy_ckpt_spec, &stkpy_ckpt_type},
+    {"Tensors", &stkpy_tensors_spec, &stkpy_tensors_type},
     {"View", &stkpy_view_spec, &stkpy_view_type},
     {"File", &stkpy_file_spec, &stkpy_file_type},
     {NULL, &stkpy_items_spec, &stkpy_items_type},

@@ -204,9 +204,12 @@ view_info(PyObject *object, PyObject *unused)
 
 /* ---- reading ----------------------------------------------------------------------- */
 
+#define DIMS_MAX 64
+
 struct loads {
     stk_load *loads;
     Py_buffer *buffers;
+    uint64_t (*boxes)[2][DIMS_MAX]; /* start and count of each that is a box */
     uint32_t count;
 };
 
@@ -216,18 +219,63 @@ loads_fini(struct loads *self)
     for (uint32_t at = 0; at < self->count; at++)
         PyBuffer_Release(&self->buffers[at]);
     PyMem_Free(self->loads);
+    PyMem_Free(self->boxes);
     PyMem_Free(self->buffers);
+}
+
+static int
+take_numbers(uint64_t *numbers, PyObject *given, uint32_t dims, const char *name)
+{
+    Py_ssize_t n = PySequence_Size(given);
+
+    if (n < 0)
+        return -1;
+    if (n != (Py_ssize_t)dims) {
+        PyErr_Format(PyExc_ValueError, "tensor '%s' has %u dimensions, start or count %zd", name,
+                     (unsigned)dims, n);
+        return -1;
+    }
+    for (Py_ssize_t at = 0; at < n; at++) {
+        PyObject *number = PySequence_GetItem(given, at);
+        int rc = number ? stkpy_u64(number, "start or count", &numbers[at]) : -1;
+
+        Py_XDECREF(number);
+        if (rc < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* A box of a tensor: (start, count, buffer). Returns the buffer, borrowed; NULL with an
+ * error set. */
+static PyObject *
+take_box(const struct view *view, stk_load *load, uint64_t (*box)[DIMS_MAX], PyObject *given)
+{
+    PyObject *start, *count, *target;
+    stk_view_tensor tensor;
+
+    if (!PyArg_ParseTuple(given, "OOO:a box, (start, count, buffer)", &start, &count, &target))
+        return NULL;
+    if (stk_view_tensor_find(view->view, load->name, &tensor) < 0)
+        return target; /* the library says so */
+    if (tensor.dims > DIMS_MAX || take_numbers(box[0], start, tensor.dims, load->name) < 0 ||
+        take_numbers(box[1], count, tensor.dims, load->name) < 0)
+        return NULL;
+    load->start = box[0];
+    load->count = box[1];
+    return target;
 }
 
 /* Names and writable buffers, from a list of pairs, which keeps them. */
 static int
-loads_init(struct loads *self, PyObject *items)
+loads_init(struct loads *self, const struct view *view, PyObject *items)
 {
     size_t room = (size_t)PyList_Size(items) + 1;
 
     *self = (struct loads){.loads = PyMem_Calloc(room, sizeof(*self->loads)),
+                           .boxes = PyMem_Calloc(room, sizeof(*self->boxes)),
                            .buffers = PyMem_Calloc(room, sizeof(*self->buffers))};
-    if (!self->loads || !self->buffers) {
+    if (!self->loads || !self->boxes || !self->buffers) {
         PyErr_NoMemory();
         return -1;
     }
@@ -239,7 +287,9 @@ loads_init(struct loads *self, PyObject *items)
         if (!PyArg_ParseTuple(PyList_GetItem(items, at), "OO", &name, &target))
             return -1;
         load->name = PyUnicode_AsUTF8AndSize(name, NULL);
-        if (!load->name ||
+        if (load->name && PyTuple_Check(target))
+            target = take_box(view, load, self->boxes[self->count], target);
+        if (!load->name || !target ||
             PyObject_GetBuffer(target, buffer, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0)
             return -1;
         load->dst = buffer->buf;
@@ -259,7 +309,7 @@ view_load(PyObject *object, PyObject *mapping)
 
     if (!items)
         return NULL;
-    int rc = loads_init(&loads, items);
+    int rc = loads_init(&loads, self, items);
     if (rc == 0) {
         self->n_calls++;
         PyThreadState *thread = PyEval_SaveThread();
@@ -363,7 +413,8 @@ static PyMethodDef methods[] = {
     {"blobs", view_blobs, METH_NOARGS, "blobs($self, /)\n--\n\nName to bytes."},
     {"metadata", view_metadata, METH_NOARGS, "metadata($self, /)\n--\n\nStrings by name."},
     {"load", view_load, METH_O,
-     "load($self, targets, /)\n--\n\nLoads tensors into writable buffers, by name; every chunk is "
+     "load($self, targets, /)\n--\n\nLoads tensors into writable buffers, by name, or the box of "
+     "one that (start, count, buffer) says, in elements of each dimension; every chunk is "
      "checked. After an error the buffers hold nothing of use."},
     {"blob", view_blob, METH_O, "blob($self, name, /)\n--\n\nA blob's bytes."},
     {"verify", view_verify, METH_NOARGS,

@@ -22,6 +22,7 @@ from stoker._core import (
     Engine,
     Loader,
     Order,
+    Tensors,
     View,
     __version__,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "Error",
     "Loader",
     "Order",
+    "Tensors",
     "View",
     "__version__",
     "open",

@@ -24,6 +24,7 @@ __all__ = [
     "Error",
     "Loader",
     "Order",
+    "Tensors",
     "View",
     "__version__",
     "open",
@@ -40,6 +41,8 @@ E_BORROW: Final[int]
 E_INFEASIBLE: Final[int]
 
 _Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+_Extent = tuple[_Path, int, int] | tuple[_Path, int, int, int]
+_Box = tuple[Sequence[int], Sequence[int], Buffer]
 _Format = Literal["auto", "class-folder", "folder", "record", "npy", "idx", "window", "tar"]
 _Kind = Literal["default", "sequential", "torch", "keyed", "list"]
 _Sampler = Literal["default", "distributed", "dataloader", "generator", "stateful"]
@@ -139,6 +142,11 @@ class Engine:
     ) -> None: ...
 
 class Dataset:
+    @overload
+    def __init__(
+        self, engine: Engine, path: None = None, *, extents: Sequence[_Extent]
+    ) -> None: ...
+    @overload
     def __init__(
         self,
         engine: Engine,
@@ -155,6 +163,7 @@ class Dataset:
         extensions: str | None = None,
         index_path: _Path | None = None,
         fields: str | None = None,
+        extents: None = None,
     ) -> None: ...
     def __len__(self) -> int: ...
     @property
@@ -349,6 +358,14 @@ class _ViewInfo(TypedDict):
     world: int
     newer_damaged: int
 
+@final
+class Tensors:
+    def __new__(
+        cls, tensors: Mapping[str, _Tensor], *, stable: bool | Container[str] = False
+    ) -> Self: ...
+    def __len__(self) -> int: ...
+    def names(self) -> dict[str, bool]: ...
+
 class Checkpoints:
     def __init__(
         self,
@@ -367,7 +384,9 @@ class Checkpoints:
     def save(
         self,
         step: SupportsIndex,
-        tensors: Mapping[str, _Tensor],
+        tensors: Mapping[str, _Tensor]
+        | Tensors
+        | tuple[Mapping[str, _Tensor] | Tensors, ...],
         *,
         blobs: Mapping[str, Buffer] | None = None,
         metadata: Mapping[str, str] | None = None,
@@ -378,6 +397,7 @@ class Checkpoints:
     def wait(self, timeout: float | None = None) -> None: ...
     def latest(self) -> int | None: ...
     def list(self) -> builtins.list[_CheckpointInfo]: ...
+    def prune(self, keep: SupportsIndex, *, orphans: bool = False) -> int: ...
     def open(self, step: SupportsIndex | None = None) -> View: ...
     def status(self) -> _CheckpointsStatus: ...
     def close(self) -> None: ...
@@ -396,7 +416,7 @@ class View:
     def tensors(self) -> dict[str, tuple[str, tuple[int, ...], int]]: ...
     def blobs(self) -> dict[str, int]: ...
     def metadata(self) -> dict[str, str]: ...
-    def load(self, targets: Mapping[str, Buffer], /) -> None: ...
+    def load(self, targets: Mapping[str, Buffer | _Box], /) -> None: ...
     def blob(self, name: str, /) -> bytes: ...
     def verify(self) -> None: ...
     def close(self) -> None: ...

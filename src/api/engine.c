@@ -8,6 +8,7 @@
 #include "api/opts.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "format/extents.h"
 #include "comm/comm.h"
 
 static const struct sti_opts_type engine_opts_type = {"stk_engine_opts", sizeof(stk_engine_opts),
@@ -111,6 +112,30 @@ stk_dataset_open(stk_dataset **ret_dataset, stk_engine *engine, const char *path
     if (rc == 0) {
         rc = sti_dataset_open(&handle->dataset, aio, path, &own,
                               sti_engine_cache_dir(engine->engine), err);
+        sti_aio_close(aio);
+    }
+    if (rc < 0) {
+        sti_mem_free(handle);
+        return rc;
+    }
+    *ret_dataset = handle;
+    return 0;
+}
+
+int
+stk_dataset_extents(stk_dataset **ret_dataset, stk_engine *engine, const stk_extent *extents,
+                    uint64_t n, stk_error *err)
+{
+    struct sti_aio *aio;
+
+    if (!ret_dataset || !engine || !extents)
+        return sti_error_set(err, -EINVAL, "ret_dataset, engine and extents are required");
+    stk_dataset *handle = sti_mem_new(1, sizeof(*handle));
+    if (!handle)
+        return sti_error_set(err, -ENOMEM, "no memory for the data set");
+    int rc = sti_engine_aio_open(engine->engine, &aio, err);
+    if (rc == 0) {
+        rc = sti_extents_open(&handle->dataset, aio, extents, n, err);
         sti_aio_close(aio);
     }
     if (rc < 0) {

@@ -271,14 +271,27 @@ write_pairs(struct sti_text *text, const struct sti_layout *layout)
 }
 
 static void
+append(struct sti_text *text, const char *piece)
+{
+    sti_text_append(text, piece, strlen(piece));
+}
+
+static void
 write_tensor(struct sti_text *text, const struct sti_layout_tensor *tensor, uint64_t offset)
 {
     sti_text_append_json(text, tensor->name);
-    sti_text_print(text, ":{\"dtype\":\"%s\",\"shape\":[", tensor->dtype->name);
-    for (uint32_t dim = 0; dim < tensor->dims; dim++)
-        sti_text_print(text, "%s%" PRIu64, dim > 0 ? "," : "", tensor->shape[dim]);
-    sti_text_print(text, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", offset,
-                   offset + tensor->n_bytes);
+    append(text, ":{\"dtype\":\"");
+    append(text, tensor->dtype->name);
+    append(text, "\",\"shape\":[");
+    for (uint32_t dim = 0; dim < tensor->dims; dim++) {
+        append(text, dim > 0 ? "," : "");
+        sti_text_append_u64(text, tensor->shape[dim]);
+    }
+    append(text, "],\"data_offsets\":[");
+    sti_text_append_u64(text, offset);
+    append(text, ",");
+    sti_text_append_u64(text, offset + tensor->n_bytes);
+    append(text, "]}");
 }
 
 static int

@@ -65,6 +65,19 @@ sti_text_print(struct sti_text *text, const char *format, ...)
 }
 
 void
+sti_text_append_u64(struct sti_text *text, uint64_t value)
+{
+    char digits[20]; /* as many as 2^64 - 1 has */
+    size_t at = sizeof(digits);
+
+    do {
+        digits[--at] = (char)('0' + value % 10);
+        value /= 10;
+    } while (value > 0);
+    sti_text_append(text, digits + at, sizeof(digits) - at);
+}
+
+void
 sti_text_append_json(struct sti_text *text, const char *value)
 {
     const char *plain = value; /* begins what needs no escape */

@@ -26,6 +26,10 @@ void
 sti_text_print(struct sti_text *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* A number in decimal. */
+void
+sti_text_append_u64(struct sti_text *text, uint64_t value);
+
 /* A JSON string with its quotes. value: valid UTF-8. */
 void
 sti_text_append_json(struct sti_text *text, const char *value);

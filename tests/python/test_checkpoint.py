@@ -138,6 +138,52 @@ class Checkpoints(DataTest):
         with self.open(read_only=True) as saved:  # what is not kept has gone when it is closed
             self.assertEqual([one["step"] for one in saved.list()], [5, 4])
 
+    def test_prune(self):
+        with self.open(keep=0) as saved:
+            for step in range(5):
+                saved.save(step, {"t": bytes(100)})
+            saved.wait()
+            self.assertGreater(saved.prune(3), 0)
+            self.assertEqual([one["step"] for one in saved.list()], [4, 3, 2])
+            self.assertEqual(saved.prune(1 << 40), 0)
+            (self.folder / "run" / "unknown").mkdir()
+            saved.prune(keep=1, orphans=True)
+            self.assertEqual([one["step"] for one in saved.list()], [4])
+            self.assertTrue((self.folder / "run" / "unknown").exists())
+            for keep, kind in ((0, stoker.Error), (-1, OverflowError), ("1", TypeError)):
+                with self.assertRaises(kind):
+                    saved.prune(keep)
+        with self.open(read_only=True) as saved, self.assertRaises(stoker.Error):
+            saved.prune(1)
+
+    def test_boxes(self):
+        shape = (7, 5, 3)
+        content = array.array("i", range(7 * 5 * 3))
+        with self.open() as saved:
+            saved.save(1, {"t": ("I32", shape, content), "scalar": ("I32", (), content[:1])})
+            saved.wait()
+            view = saved.open()
+            for start, count in (((0, 0, 0), shape), ((2, 1, 1), (3, 4, 2)), ((6, 4, 2), (1, 1, 1)),
+                                 ((3, 0, 0), (2, 5, 3)), ((0, 2, 0), (7, 1, 3))):
+                places = [range(first, first + n) for first, n in zip(start, count)]
+                expected = [(i * 5 + j) * 3 + k for i in places[0] for j in places[1]
+                            for k in places[2]]
+                target = array.array("i", bytes(4 * len(expected)))
+                view.load({"t": (start, list(count), target)})
+                self.assertEqual(target.tolist(), expected)
+            target = bytearray(4)
+            view.load({"scalar": ((), (), target)})
+            for box, kind in ((((0, 0), (1, 1, 1), target), ValueError),
+                              (((0, 0, 0), (1, 1, 1, 1), target), ValueError),
+                              (((0, 0, -1), (1, 1, 1), target), OverflowError),
+                              (((0, 0, 3), (1, 1, 1), target), stoker.Error),
+                              (((0, 0, 0), (1, 1, 2), target), stoker.Error),
+                              (((0, 0, 0), (1, 1, 1)), TypeError), ((0, 1, target), TypeError)):
+                with self.subTest(box=box), self.assertRaises(kind):
+                    view.load({"t": box})
+            with self.assertRaises(stoker.Error):
+                view.load({"u": ((0,), (1,), target)})
+
     def test_damage_is_found(self):
         with self.open(keep=0) as saved:
             for step in (1, 2):

@@ -11,6 +11,31 @@ from support import (IMAGE, IMAGES, METHODS, RECORD_BYTES, RECORDS, DataTest, ad
                      numpy, record, stoker)
 
 
+class Extents(DataTest):
+    def test_in_the_order_of_the_list(self):
+        path = self.make_records()
+        wanted = [(7, 3), (0, RECORD_BYTES), (RECORD_BYTES * 9 + 1, 0), (7, 3), (50, 700)]
+        content = path.read_bytes()
+        with stoker.Engine() as engine:
+            data = stoker.Dataset(engine, extents=[(path, at, size, label - 1)
+                                                   for label, (at, size) in enumerate(wanted)])
+            self.assertEqual([data.locate(at) for at in range(5)],
+                             [(str(path), *place, label - 1)
+                              for label, place in enumerate(wanted)])
+            for batch in stoker.Loader(engine, data, 2, order="sequential"):
+                for sample, label, part in zip(batch.samples, batch.labels, batch.items):
+                    at, size = wanted[sample]
+                    self.assertEqual((bytes(part), label), (content[at:at + size], sample - 1))
+            for extents, kind in (([], stoker.Error), ([("a", 0, 1)], stoker.Error),
+                                  ([(path, 0)], TypeError), ([(path, -1, 1)], OverflowError),
+                                  ([(3, 0, 1)], TypeError), ([[path, 0, 1]], TypeError),
+                                  ([(path, 9600, 1)], stoker.Error)):
+                with self.subTest(extents=extents), self.assertRaises(kind):
+                    stoker.Dataset(engine, extents=extents)
+            with self.assertRaises(TypeError):
+                stoker.Dataset(engine, path, extents=[(path, 0, 1)])
+
+
 class Fixed(DataTest):
     def test_bytes_of_every_epoch(self):
         for method in METHODS:

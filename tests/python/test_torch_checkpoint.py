@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import unittest
+import weakref
 
 from torch_support import DataTest, stoker, support, torch
 
@@ -27,6 +28,10 @@ def make(seed=0, kind=torch.optim.Adam, **options):
     optimizer = kind(model.parameters(), **dict({"lr": 0.01}, **options))
     scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [3, 5, 5])
     return model, optimizer, scheduler, copy.deepcopy(model)
+
+
+class Memory(bytearray):
+    """That can be referred to weakly."""
 
 
 def train(model, optimizer, scheduler, average):
@@ -132,7 +137,12 @@ class Checkpoints(DataTest):
                 return getattr(inner, name)
 
             def save(self, step, tensors, **options):
-                seen.update(stable=set(options["stable"]), tensors=set(tensors))
+                loose, *kept = tensors
+                stable = dict.fromkeys(loose, False)
+                stable.update(dict.fromkeys(options["stable"], True))
+                for one in kept:
+                    stable.update(one.names())
+                seen.update(stable={name for name in stable if stable[name]}, tensors=set(stable))
                 inner.save(step, tensors, **options)
 
         saved._saved = Spy()
@@ -147,6 +157,90 @@ class Checkpoints(DataTest):
         parts[0].state_dict()["1.running_mean"].fill_(7)
         saved.wait()
         self.assertTrue(same(saved.load(1)["model"]["1.running_mean"], expected))
+
+    def test_changed_between_saves(self):
+        """A Checkpointer that has saved before saves what a new one would."""
+        parts, tree = make(), {"a": 1}
+        train(*parts)
+        model, optimizer = parts[:2]
+        turn = torch.arange(12.0)
+        alias = torch.nn.Module()
+        alias.register_buffer("weight", model[0].weight.detach())
+        changes = [
+            lambda: None,
+            lambda: optimizer.param_groups[0].update(lr=0.5),
+            lambda: optimizer.param_groups[0].update(lr=-0.0),
+            lambda: optimizer.param_groups[0].update(lr=0.0),
+            lambda: tree.update(a=True), lambda: tree.update(a=None), lambda: tree.update(a="d"),
+            lambda: tree.update(a={"d": 1}), lambda: tree.update(a={"d": None}),
+            lambda: tree.update(a=None), lambda: tree.update(a={}),
+            lambda: tree.update(b=turn), lambda: tree.update(c=turn), lambda: tree.pop("b"),
+            lambda: turn.resize_(3, 4), lambda: turn.t_(),
+            lambda: setattr(turn, "data", turn.data.t().contiguous().view(torch.int32)),
+            lambda: tree.update(d=model[0].weight), lambda: tree.pop("c"),
+            lambda: setattr(model[0].weight, "data", model[0].weight.data.clone()),
+            lambda: setattr(model[0].weight, "data", model[0].weight.data.t()),
+            lambda: setattr(model[0].weight, "data", torch.ones(2, 2)),
+            lambda: tree.update(e=torch.tensor([1 + 2j])),
+            lambda: setattr(tree["e"], "data", tree["e"].data.conj()),
+            lambda: tree.update(f=torch.tensor([1 + 2j]).cdouble()),
+            lambda: tree.update(g=b"1"), lambda: tree.update(g=b"22"),
+            lambda: tree.update(h=[torch.float16]), lambda: tree["h"].append(torch.device("cpu")),
+            lambda: tree.update(h=[torch.float32]), lambda: tree.update(h=(torch.float32,)),
+            lambda: tree.update({1: 2}), lambda: (tree.pop(1), tree.update({True: 2})),
+            lambda: tree.update({0.0: 1}), lambda: (tree.pop(0.0), tree.update({-0.0: 1})),
+            lambda: optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(5))]}),
+            lambda: optimizer.state.clear(),
+            lambda: model[1].register_buffer("more", torch.ones(3)),
+            lambda: model.state_dict()["1.running_mean"].fill_(3),
+            lambda: model.double(), lambda: tree.clear(),
+        ]
+        if numpy:
+            array = numpy.arange(4)
+            changes += [lambda: tree.update(i=array), lambda: array.__setitem__(0, 9),
+                        lambda: tree.update(i=array.astype("f4")), lambda: tree.update(i=array[1]),
+                        lambda: tree.update(i=numpy.float64(2)), lambda: tree.update(i=2.0)]
+        saved = self.open(keep=1)
+        for step, change in enumerate(changes):
+            change()
+            # The tree before what it shares with, and behind it.
+            given = {"a": tree, "alias": alias, "model": model, "optimizer": optimizer,
+                     "z": [tree, model[0].bias]}
+            saved.save(step, **given)
+            saved.wait()
+            with Checkpointer(self.folder / f"new{step}") as new:
+                new.save(step, **given)
+                expected, found = new.load(), saved.load()
+                stable = [[part.tensors is not None and part.tensors.names()
+                           for part in one._kept._parts]
+                          for one in (new, saved)]
+            self.assertEqual(*stable, step)
+            texts = []
+            for name in ("run", f"new{step}"):
+                with stoker.Checkpoints(stoker.Engine(), self.folder / name,
+                                        read_only=True).open() as view:
+                    texts.append((view.blob("stoker.torch"), sorted(view.tensors().items())))
+            self.assertEqual(*texts, step)
+            self.assertEqual(repr(found["a"]), repr(expected["a"]), step)
+            self.assertTrue(same(found, expected), step)
+
+    def test_nothing_is_kept_of_what_has_gone(self):
+        saved = self.open()
+        model = torch.nn.Linear(10, 10)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1)
+        for step in range(2):
+            saved.save(step, model=model, optimizer=optimizer)
+        saved.wait()
+        memory = Memory(400_000)
+        base = torch.frombuffer(memory, dtype=torch.float32)
+        state = {"one": base[:50_000], "other": base[50_000:]}
+        storage = weakref.ref(memory)
+        saved.save(2, state=state)
+        saved.wait()
+        self.assertIsNotNone(storage())
+        del memory, base, state
+        gc.collect()
+        self.assertIsNone(storage())
 
     @unittest.skipUnless(hasattr(torch.Tensor, "register_post_accumulate_grad_hook"),
                          "needs torch 2.1")

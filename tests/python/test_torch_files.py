@@ -69,6 +69,96 @@ def crop(tensor):
     return tensor.float() + torch.rand(1) + torch.randint(0, 5, (4,))
 
 
+class Packed(data.Dataset):
+    """Samples of many sizes in a file, one after the other."""
+
+    def __init__(self, path, sizes, is_random=False):
+        self.path, self.is_random = os.fspath(path), is_random
+        self.places = [(sum(sizes[:at]), size) for at, size in enumerate(sizes)]
+        self.fetched = 0
+        with open(path, "wb") as file:
+            for at, size in enumerate(sizes):
+                file.write(bytes((at * 7 + each) % 256 for each in range(size)))
+
+    def __len__(self):
+        return len(self.places)
+
+    def stoker_extent(self, at):
+        return (self.path, *self.places[at])
+
+    def stoker_decode(self, at, content):
+        assert type(content) is bytes
+        noise = torch.rand(2) if self.is_random else torch.zeros(2)
+        return torch.tensor([at, len(content), sum(content)]), noise
+
+    def __getitem__(self, at):
+        self.fetched += 1
+        with open(self.path, "rb") as file:
+            file.seek(self.places[at][0])
+            return self.stoker_decode(at, file.read(self.places[at][1]))
+
+
+class Extents(DataTest):
+    def make(self, **options):
+        sizes = [at * 137 % 5000 for at in range(50)]
+        return [Packed(self.folder / f"pack{number}", sizes[:count], **options)
+                for number, count in enumerate((50, 13))]
+
+    def test_as_torch(self):
+        one, other = self.make()
+        for dataset in (one, data.ConcatDataset([one, other]),
+                        data.Subset(data.ConcatDataset([other, one]), [3, 15, 40, 12, 3, 60])):
+            for options in ({"shuffle": True}, {"shuffle": True, "generator": True},
+                            {"drop_last": True}, {"sampler": [2, -1, 1, 2]}, {"batch_size": None},
+                            {"sampler": data.distributed.DistributedSampler(dataset, 2, 1)}):
+                batches = []
+                for kind in (TorchLoader, DataLoader):
+                    own = dict({"batch_size": 4}, **options)
+                    if own.get("generator"):
+                        own["generator"] = torch.Generator().manual_seed(3)
+                    if isinstance(own.get("sampler"), list) and not isinstance(dataset, Packed):
+                        own["sampler"] = [2, 1]
+                    torch.manual_seed(5)
+                    one.fetched = other.fetched = 0
+                    loader = kind(dataset, **own)
+                    batches.append([batch for _ in range(2) for batch in loader])
+                    batches.append(default_state())
+                self.assertTrue(same(batches[0], batches[2]), options)
+                self.assertEqual(batches[1], batches[3], options)
+                self.assertEqual(one.fetched + other.fetched, 0)  # by Stoker alone
+        self.assertIn("read by Stoker", DataLoader(one).explain())
+
+    def test_transforms_and_places(self):
+        dataset = self.make(is_random=True)[0]
+        loaders = [DataLoader(dataset, 4, seed=9, shuffle=True, epochs=2, num_workers=count)
+                   for count in (0, 3)]
+        torch.manual_seed(1)
+        expected = list(loaders[0])
+        torch.manual_seed(1)
+        epoch = iter(loaders[1])
+        found = [next(epoch) for _ in range(5)]
+        again = DataLoader(dataset, 4, seed=9, shuffle=True, epochs=2)
+        again.load_state_dict(loaders[1].state_dict())
+        self.assertTrue(same(expected, found + list(again)))
+
+    def test_refused(self):
+        dataset = self.make()[0]
+        dataset.places[7] = (dataset.places[7][0], 1 << 40)
+        with self.assertRaises(stoker.Error) as caught:
+            DataLoader(dataset)
+        self.assertIn("extent 7", str(caught.exception))
+        dataset.path += "-not-there"
+        with self.assertRaises(stoker.Error):
+            DataLoader(dataset)
+
+        class Half(data.Dataset):
+            def stoker_extent(self, at):
+                return "/", 0, 0
+
+        with self.assertRaisesRegex(TypeError, "no stoker_decode"):
+            DataLoader(Half())
+
+
 class Paths(DataTest):
     def test_fixed_without_a_copy(self):
         images, labels = self.make_idx()

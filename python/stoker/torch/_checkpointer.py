@@ -15,10 +15,12 @@ import stoker
 from stoker._open import shared_engine
 from stoker.torch import _rng
 from stoker.torch._fences import Fences, Stable
-from stoker.torch._tree import FORM, Reader, Writer, kind_of
+from stoker.torch._kept import Kept
+from stoker.torch._tree import FORM, Reader, dumps, kind_of
 
 VERSION = 1
 _TAKEN = ("step", "rng")
+_LASTING = (torch.nn.Module, torch.optim.Optimizer)
 
 
 class Checkpointer:
@@ -48,6 +50,8 @@ class Checkpointer:
         self._saved = stoker.Checkpoints(engine or shared_engine(), directory, keep=keep,
                                          roots=roots, **options)
         self._fences = Fences(self._before_step)
+        self._kept = Kept()
+        self._rng = _rng.States()
         self._error = None
 
     # ---- saving -----------------------------------------------------------------------
@@ -70,15 +74,18 @@ class Checkpointer:
             if name in parts:
                 raise TypeError(f"a part cannot be called {name!r}")
         optimizers = [part for part in parts.values() if isinstance(part, torch.optim.Optimizer)]
-        writer = Writer(Stable(optimizers), pickle)
-        form = {name: writer.encode(_state_of(part), (name,)) for name, part in parts.items()}
+        # Those that mostly stay as they are come first; see Kept.
+        names = sorted(parts, key=lambda name: not isinstance(parts[name], _LASTING))
+        states = {name: _state_of(parts[name]) for name in names}
         if rng:
-            form["rng"] = writer.encode(_rng.get(), ("rng",))
-        writer.blobs[FORM] = json.dumps({"version": VERSION, "parts": form},
-                                        separators=(",", ":")).encode()
+            states["rng"] = self._rng.get()
+        made = self._kept.make(states, Stable(optimizers), pickle)
+        texts = ",".join([f"{dumps(name)}:{made.texts[name]}"
+                          for name in (*parts, "rng") if name in made.texts])
+        made.blobs[FORM] = f'{{"version":{VERSION},"parts":{{{texts}}}}}'.encode()
         for optimizer in optimizers:  # before: a step may come as soon as this has begun
             self._fences.add(optimizer)
-        self._saved.save(step, writer.tensors, blobs=writer.blobs, stable=writer.stable,
+        self._saved.save(step, made.tensors, blobs=made.blobs, stable=made.stable,
                          metadata={"format": "pt"})
 
     def _before_step(self):
@@ -157,6 +164,11 @@ class Checkpointer:
             view.verify()
             return view.info()["step"]
 
+    def prune(self, keep, *, orphans=False):
+        """Removes all but the newest keep checkpoints; returns how many directories. orphans: also
+        what crashed writers left in the directory and its roots, where nobody else saves."""
+        return self._saved.prune(keep, orphans=orphans)
+
     def status(self):
         """What it has done, as a dictionary."""
         return self._saved.status()
@@ -166,6 +178,7 @@ class Checkpointer:
     def close(self):
         """Waits for saves under way; raises what has gone wrong with them."""
         self._fences.end()
+        self._kept.clear()
         try:
             self._raise_kept()
             self._saved.wait()
@@ -182,6 +195,7 @@ class Checkpointer:
             self.close()
             return
         self._fences.end()
+        self._kept.clear()
         self._saved.close()
 
 

@@ -13,33 +13,51 @@ import weakref
 import torch
 
 
+_HAS_HOOKS = hasattr(torch.Tensor, "_post_accumulate_grad_hooks")  # since torch 2.1
+
+
 def _steps_in_backward(parameter):
     """Whether its optimizer may step while gradients are made, before anybody calls step()."""
-    return bool(getattr(parameter, "_post_accumulate_grad_hooks", None)) or \
-        hasattr(parameter, "_in_backward_optimizers")
+    return _HAS_HOOKS and bool(parameter._post_accumulate_grad_hooks) or \
+        "_in_backward_optimizers" in parameter.__dict__
+
+
+def _written_by(optimizer):
+    """The tensors that nothing but its step() writes to: parameters, and what it keeps for them."""
+    parameters = {id(parameter): parameter for group in optimizer.param_groups
+                  for parameter in group["params"] if not _steps_in_backward(parameter)}
+    tensors = list(parameters.values())
+    for parameter, state in optimizer.state.items():
+        if id(parameter) in parameters and isinstance(state, dict):
+            tensors += [value for value in state.values() if isinstance(value, torch.Tensor)]
+    return tensors
+
+
+def _place(tensor):
+    """(address, bytes) of what can be read where it lies, else None."""
+    if tensor.is_cpu and tensor.layout is torch.strided:
+        return tensor.data_ptr(), tensor.numel() * tensor.element_size()
+    return None
 
 
 class Stable:
     """The memory of optimizers: by address, how many bytes from there."""
 
     def __init__(self, optimizers):
-        self.bytes_at = {}
+        self.tensors = []
         for optimizer in optimizers:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    if not _steps_in_backward(parameter):
-                        self._add(parameter)
-                        self._add_tree(optimizer.state.get(parameter))
+            self.tensors += _written_by(optimizer)
+        self.ids = list(map(id, self.tensors))
 
-    def _add(self, tensor):
-        if tensor.is_cpu and tensor.layout is torch.strided:
-            self.bytes_at[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
+    def places(self, known):
+        """Where the tensors are whose ids are not known: equal ones give equal answers."""
+        if known.issuperset(self.ids):
+            return []
+        return [_place(tensor) for tensor in self.tensors if id(tensor) not in known]
 
-    def _add_tree(self, state):
-        if isinstance(state, dict):
-            for value in state.values():
-                if isinstance(value, torch.Tensor):
-                    self._add(value)
+    @functools.cached_property
+    def bytes_at(self):
+        return dict(filter(None, map(_place, self.tensors)))
 
     def __call__(self, pointer, n_bytes):
         return self.bytes_at.get(pointer, 0) >= n_bytes

@@ -15,6 +15,7 @@ import torch
 
 import stoker
 from stoker.torch import _arguments, _order
+from stoker.torch._extents import Extents, has_extents
 from stoker.torch._fetch import Fetch, default_collate, is_thread_safe
 from stoker.torch._files import Files, Listed, Ordered, Steps
 from stoker.torch._images import Folder, is_folder
@@ -33,7 +34,8 @@ class DataLoader:
     """torch.utils.data.DataLoader's arguments and order, and Stoker's reading ahead.
 
     dataset is a path (or URI) of anything that stoker.Dataset reads, a stoker.Dataset (with its
-    engine), torchvision's ImageFolder or DatasetFolder, or any map-style data set. A path gives
+    engine), torchvision's ImageFolder or DatasetFolder, or any map-style data set, whose bytes are
+    read by Stoker if it has stoker_extent(i) and stoker_decode(i, content). A path gives
     batches [x, y], or x without labels: x is a tensor of shape (batch, ...) over the loader's own
     memory where samples have one shape, else a list of uint8 tensors; y is int64.
 
@@ -101,7 +103,9 @@ class DataLoader:
     def _open(self, dataset):
         """The data set as Stoker's own reads it, or None."""
         is_stored = _arguments.is_stored(dataset)
-        if not is_stored and (not is_folder(dataset) or self._wants_torchs_values()):
+        is_listed = not is_stored and has_extents(dataset)
+        if not is_stored and (not (is_listed or is_folder(dataset)) or
+                              self._wants_torchs_values()):
             return None
         if self._engine is None:
             if isinstance(dataset, stoker.Dataset):
@@ -112,6 +116,8 @@ class DataLoader:
             raise ValueError("tiers and cache_dir are the engine's; leave them out beside engine")
         if is_stored:
             return Files(self._engine, dataset, self._data_options)
+        if is_listed:
+            return Extents(self._engine, dataset)
         try:
             folder = Folder(self._engine, dataset, self._data_options)
             self._why = folder.differs()

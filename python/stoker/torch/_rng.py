@@ -8,17 +8,24 @@ import sys
 import torch
 
 
-def get():
-    """As a tree that a checkpoint holds. NumPy's only where somebody has imported it."""
-    version, words, gauss = random.getstate()
-    states = {"torch": torch.get_rng_state(),
-              "python": [version, array.array("Q", words).tobytes(), gauss]}
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        states["cuda"] = torch.cuda.get_rng_state_all()
-    numpy = sys.modules.get("numpy")
-    if numpy:
-        states["numpy"] = list(numpy.random.get_state())
-    return states
+class States:
+    """As a tree that a checkpoint holds, the same tensor each time. NumPy's only where somebody has
+    imported it."""
+
+    def __init__(self):
+        self._torch = torch.get_rng_state()
+
+    def get(self):
+        version, words, gauss = random.getstate()
+        self._torch.copy_(torch.get_rng_state())
+        states = {"torch": self._torch,
+                  "python": [version, array.array("Q", words).tobytes(), gauss]}
+        if torch.cuda.is_initialized():
+            states["cuda"] = torch.cuda.get_rng_state_all()
+        numpy = sys.modules.get("numpy")
+        if numpy:
+            states["numpy"] = list(numpy.random.get_state())
+        return states
 
 
 def restore(states):

@@ -3,11 +3,14 @@
 
 The text is JSON. What JSON has stands for itself; a list of a letter and more is anything else:
 ["d", [[key, value], ...]] a dict, ["t", [...]] a tuple, ["T", name, dtype, device] a tensor, and so
-on, as _ENCODE and _DECODE have them. Tensors that are one tensor are stored once, and are one
-again when they are loaded.
+on, as Writer and _DECODE have them. Tensors that are one tensor are stored once, and are one again
+when they are loaded.
+
+What is written is kept as nodes, so that a later save can tell what has not changed (_kept.py).
 """
 
 import collections
+import json
 import pickle
 import sys
 
@@ -17,74 +20,150 @@ from stoker.torch import _dtypes
 
 FORM = "stoker.torch"  # the blob that the text is, and what says that there is one
 
-_PLAIN = (type(None), bool, int, float, str)
-_MAPPINGS = {dict: "d", collections.OrderedDict: "o", collections.Counter: "C"}
-_SEQUENCES = {list: "l", tuple: "t", torch.Size: "s"}
+PLAIN = (type(None), bool, int, float, str)
+MAPPINGS = {dict: "d", collections.OrderedDict: "o", collections.Counter: "C"}
+SEQUENCES = {list: "l", tuple: "t", torch.Size: "s"}
+_KEYS = {str, int, bool}
 _TENSORS = {torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.Tensor)}
+
+dumps = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class Node:
+    """A place in a tree: the type of what was there, and the text that it is saved as.
+
+    value   a plain thing itself; the name of a blob; of an array its name and type
+    """
+
+    __slots__ = ("kind", "text", "value")
+
+    def __init__(self, kind, text, value=None):
+        self.kind, self.text, self.value = kind, text, value
+
+
+class Leaf(Node):
+    """A tensor's place; one tensor may have several."""
+
+    __slots__ = ()
+
+
+class Once(Node):
+    """Something that must be made anew in each save, with all of its part."""
+
+    __slots__ = ()
+
+
+class Group(Node):
+    """What holds others.
+
+    letter  in the text
+    keys    of a mapping, their types and their texts
+    nodes   what is held; then a mapping's attribute _metadata, if it has one
+    is_of_leaves   nothing else is held
+    """
+
+    __slots__ = ("letter", "nodes", "is_of_leaves", "keys", "key_types", "key_texts")
+
+    def __init__(self, kind, letter, nodes, keys=None, key_texts=None):
+        super().__init__(kind, None)
+        self.letter, self.nodes, self.keys, self.key_texts = letter, nodes, keys, key_texts
+        self.key_types = None if keys is None else list(map(type, keys))
+        self.is_of_leaves = all(type(node) is Leaf for node in nodes)
+        self.compose()
+
+    def compose(self):
+        """The text from those of what it holds."""
+        texts = [node.text for node in self.nodes]
+        if self.keys is None:
+            self.text = f'["{self.letter}",[{",".join(texts)}]]'
+            return
+        pairs = ",".join([f"[{key},{text}]" for key, text in zip(self.key_texts, texts)])
+        extra = "," + texts[-1] if len(texts) > len(self.keys) else ""
+        self.text = f'["{self.letter}",[{pairs}]{extra}]'
 
 
 class Writer:
-    """What a save consists of. stable(pointer, bytes): whether that memory waits for the fence."""
+    """What a part of a save consists of, beside the parts before it.
 
-    def __init__(self, stable, may_pickle):
+    before     the parts that have been made
+    is_stable  (pointer, bytes): whether that memory waits for the fence
+    """
+
+    def __init__(self, before, is_stable, may_pickle):
         self.tensors = {}  # name: (type, shape, buffer), as stoker.Checkpoints.save() takes them
-        self.blobs = {FORM: b""}
+        self.blobs = {}
+        self.loose = {}  # the same as tensors, of what must be made again in each save
         self.stable = set()
-        self._is_stable, self._may_pickle = stable, may_pickle
-        self._seen = {}  # by memory and shape: what stands for a tensor, and it: it must not move
+        self.leaves = []  # tensors in the order of the walk; held, so that none ends meanwhile
+        self.copied = []  # (name, place in leaves, bytes) of those that are copied on their way
+        self.seen = {}  # by memory and shape: the text
+        self._all_seen = [*(part.seen for part in before), self.seen]
+        self._names = [self.tensors, self.loose, *(part.names for part in before)]
+        self._blob_names = [self.blobs, {FORM}, *(part.blob_names for part in before)]
+        self._is_stable, self._may_pickle = is_stable, may_pickle
 
     def encode(self, thing, path):
-        """The text's form of a tree. path: of names and keys, for names and messages."""
+        """The node of a tree. path: of names and keys, for names and messages."""
         kind = type(thing)
-        if kind in _PLAIN:
-            return thing
+        if kind in PLAIN:
+            return Node(kind, dumps(thing), thing)
         if kind in _TENSORS:
             return self._tensor(thing, path)
-        if kind in _MAPPINGS:
-            pairs = [[key if type(key) is str else self.encode(key, path + (key,)),
-                      self.encode(value, path + (key,))] for key, value in thing.items()]
-            # A module's state says in an attribute which versions its parts are of.
-            extra = getattr(thing, "_metadata", None)
-            if extra is not None:
-                return [_MAPPINGS[kind], pairs, self.encode(extra, path + ("_metadata",))]
-            return [_MAPPINGS[kind], pairs]
-        if kind in _SEQUENCES:
-            return [_SEQUENCES[kind], [self.encode(one, path + (at,))
-                                       for at, one in enumerate(thing)]]
-        return self._other(thing, path)
+        if kind in MAPPINGS:
+            return self._mapping(thing, path)
+        if kind in SEQUENCES:
+            return Group(kind, SEQUENCES[kind], [self.encode(one, path + (at,))
+                                                 for at, one in enumerate(thing)])
+        return self.other(thing, path)
 
-    def _other(self, thing, path):
+    def _mapping(self, thing, path):
+        kind, keys, nodes = type(thing), list(thing), []
+        texts = [dumps(key) if type(key) is str else self.encode(key, path + (key,)).text
+                 for key in keys]
+        for key, value in thing.items():
+            nodes.append(self.encode(value, path + (key,)))
+        # A module's state says in an attribute which versions its parts are of.
+        extra = None if kind is dict else getattr(thing, "_metadata", None)
+        if extra is not None:
+            nodes.append(self.encode(extra, path + ("_metadata",)))
+        node = Group(kind, MAPPINGS[kind], nodes, keys, texts)
+        # Of other keys it is not known whether equal ones have one text.
+        return node if _KEYS.issuperset(node.key_types) else Once(kind, node.text)
+
+    def other(self, thing, path):
+        """What is neither plain nor holds others."""
+        kind = type(thing)
         numpy = sys.modules.get("numpy")
         if isinstance(thing, (bytes, bytearray)):
-            return ["B" if type(thing) is bytes else "b", self._blob(bytes(thing), path)]
-        if isinstance(thing, complex) and type(thing) is complex:
-            return ["c", thing.real, thing.imag]
+            name = self._blob(bytes(thing), path)
+            return Node(kind, dumps(["B" if kind is bytes else "b", name]), name)
+        if kind is complex:
+            return Once(kind, dumps(["c", thing.real, thing.imag]))
         if isinstance(thing, torch.dtype):
-            return ["dtype", str(thing)[len("torch."):]]
+            return Node(kind, dumps(["dtype", str(thing)[len("torch."):]]), thing)
         if isinstance(thing, torch.device):
-            return ["device", str(thing)]
+            return Node(kind, dumps(["device", str(thing)]), thing)
         if numpy and isinstance(thing, (numpy.ndarray, numpy.generic)) and \
-                not numpy.asarray(thing).dtype.hasobject and type(thing) is not numpy.void and \
+                not numpy.asarray(thing).dtype.hasobject and kind is not numpy.void and \
                 not numpy.asarray(thing).dtype.names:
             return self._array(thing, path)
         if self._may_pickle:
-            return ["P", self._blob(pickle.dumps(thing), path)]
+            return Once(kind, dumps(["P", self._blob(pickle.dumps(thing), path)]))
         raise TypeError(f"{show(path)} is a {kind_of(thing)}, which a checkpoint does not hold: it "
                         "takes tensors, NumPy arrays, numbers, strings, bytes, None, and lists, "
                         "tuples and dicts of these. Make it one of them, or give pickle=True here "
                         "and in load()")
 
     def _name(self, path, taken):
-        name = ".".join(map(str, path))
-        if name not in taken and name:
-            return name
-        number = 2
-        while f"{name}#{number}" in taken:
+        base = name = ".".join(map(str, path))
+        number = 1
+        while not name or any(name in names for names in taken):
             number += 1
-        return f"{name}#{number}"
+            name = f"{base}#{number}"
+        return name
 
     def _blob(self, content, path):
-        name = self._name(path, self.blobs)
+        name = self._name(path, self._blob_names)
         self.blobs[name] = content
         return name
 
@@ -94,44 +173,61 @@ class Writer:
             if tensor.dtype != torch.complex128:
                 raise TypeError(f"{show(path)} is a tensor of {tensor.dtype}, which a checkpoint "
                                 "does not hold; save what it is made of")
-            return ["Z", self._tensor(torch.view_as_real(tensor.detach().resolve_conj()), path)]
+            inner = self._tensor(torch.view_as_real(tensor.detach().resolve_conj()), path)
+            return Once(type(tensor), f'["Z",{inner.text}]')
         if tensor.layout is not torch.strided or tensor.is_meta:
             raise TypeError(f"{show(path)} is a {'meta' if tensor.is_meta else tensor.layout} "
                             "tensor, which has no memory that could be saved as it is")
+        self.leaves.append(tensor)
         pointer, shape = tensor.data_ptr(), tuple(tensor.shape)
-        key = (pointer, shape, tensor.stride(), known, str(tensor.device)
-               if not tensor.is_cpu else None)
-        if pointer and key in self._seen:
-            return self._seen[key][0]
-        name = self._name(path, self.tensors)
+        key = (pointer, shape, tensor.stride(), known, tensor.is_conj(), tensor.is_neg(),
+               None if tensor.is_cpu else str(tensor.device))
+        if pointer:
+            for seen in self._all_seen:
+                if key in seen:
+                    return Leaf(type(tensor), seen[key])
+        name = self._name(path, self._names)
         form = ["T", name, known[0]] if tensor.is_cpu else ["T", name, known[0], str(tensor.device)]
         self._add(name, tensor, known, shape)
-        self._seen[key] = form, tensor
-        return form
+        self.seen[key] = dumps(form)
+        return Leaf(type(tensor), self.seen[key])
 
     def _add(self, name, tensor, known, shape):
         n_bytes = tensor.numel() * known[2]
         if n_bytes == 0:
             self.tensors[name] = (known[1], shape, b"")
             return
-        own = tensor
-        if not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_conj() or tensor.is_neg():
-            own = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+        own = reachable(tensor)
+        is_copy = own is not tensor and own.data_ptr() != tensor.data_ptr()
         # A copy that nobody else has is not changed by anybody.
-        if own is not tensor and own.data_ptr() != tensor.data_ptr() or \
-                self._is_stable(tensor.data_ptr(), n_bytes):
+        if is_copy or self._is_stable(tensor.data_ptr(), n_bytes):
             self.stable.add(name)
-        self.tensors[name] = (known[1], shape, _dtypes.memory_of(own, n_bytes))
+        if is_copy:
+            self.copied.append((name, len(self.leaves) - 1, n_bytes))
+        place = self.loose if is_copy else self.tensors
+        place[name] = (known[1], shape, _dtypes.memory_of(own, n_bytes))
 
     def _array(self, thing, path):
-        numpy = sys.modules["numpy"]
-        array = numpy.ascontiguousarray(thing).reshape(numpy.shape(thing))
-        name = self._name(path, self.tensors)
-        stored, shape = _dtypes.stored_array(array)
-        content = array.reshape(-1).view("u1") if array.nbytes else b""
-        self.tensors[name] = (stored, shape, content)
-        is_scalar = isinstance(thing, numpy.generic)
-        return ["N" if is_scalar else "A", name, array.dtype.str, list(array.shape)]
+        name = self._name(path, self._names)
+        self.loose[name] = stored_array(thing)
+        letter = "N" if isinstance(thing, sys.modules["numpy"].generic) else "A"
+        like = (thing.dtype.str, list(thing.shape))
+        return Node(type(thing), dumps([letter, name, *like]), (name, like))
+
+
+def reachable(tensor):
+    """A tensor, or a copy of it on the CPU and contiguous."""
+    if not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_conj() or tensor.is_neg():
+        return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    return tensor
+
+
+def stored_array(thing):
+    """(type, shape, buffer) of a NumPy array or scalar."""
+    numpy = sys.modules["numpy"]
+    array = numpy.ascontiguousarray(thing).reshape(numpy.shape(thing))
+    content = array.reshape(-1).view("u1") if array.nbytes else b""
+    return (*_dtypes.stored_array(array), content)
 
 
 def kind_of(thing):

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a save has in common with the one before, recognised and not made again.
+
+From save to save mostly nothing changes but what is in the memory of tensors, and a few numbers. So
+each part's nodes are walked beside its new tree. Where the tree has the same keys and types, and
+the very same tensors with the same memory, only the texts of numbers are made again; else the part
+is made anew, and with it those behind it, whose names and shared tensors depend on it.
+
+Invariant: what is saved is what a Kept that knows nothing would save.
+
+A tensor is known by its identity for as long as it lives: it is referred to weakly, and when it
+ends its part is forgotten. What is kept of it is its memory, until then or until it has other
+memory at the next save.
+"""
+
+import operator
+import weakref
+
+import torch
+
+import stoker
+from stoker.torch import _dtypes
+from stoker.torch._tree import MAPPINGS, PLAIN, Group, Leaf, Once, Writer, dumps, reachable, \
+    stored_array
+
+# What .data = and what changes a tensor's shape in place may change of one that stays the same
+# object. What is read where it lies is contiguous, so that its strides follow from its shape; it is
+# kept, so that its address says its device; and only complex ones are ever to be conjugated.
+_LOOKS = (torch.Tensor.data_ptr, operator.attrgetter("shape"), operator.attrgetter("dtype"),
+          torch.Tensor.is_contiguous, torch.Tensor.is_neg)
+
+
+def _look_at(leaves, places_of_copied):
+    looks = [list(map(look, leaves)) for look in _LOOKS]
+    looks.append([leaves[place].device for place in places_of_copied])
+    if any([dtype.is_complex for dtype in set(looks[2])]):
+        looks.append([leaf.is_conj() for leaf in leaves])
+    return looks
+
+
+class _Changed(Exception):
+    """A part is not what it was."""
+
+
+class _Part:
+    """A part as it was saved last."""
+
+    def __init__(self, name, node, writer):
+        self.name, self.node = name, node
+        self.seen, self.copied = writer.seen, writer.copied
+        self.names = {*writer.tensors, *writer.loose}
+        self.blob_names = set(writer.blobs)
+        self.tensors = stoker.Tensors(writer.tensors, stable=writer.stable)
+        self.ids = list(map(id, writer.leaves))
+        self.known = set(self.ids)
+        self.places = [place for _, place, _ in writer.copied]
+        self.looks = _look_at(writer.leaves, self.places)
+        own = weakref.ref(self)
+
+        def forget(_):
+            part = own()
+            if part is not None:
+                part.ids = part.tensors = None
+
+        self.lives = [weakref.ref(leaf, forget) for leaf in writer.leaves]
+
+    def is_of(self, leaves):
+        return self.ids == list(map(id, leaves)) and \
+            self.looks == _look_at(leaves, self.places)
+
+
+class _Walk:
+    """A part's nodes beside its new tree; has what a Writer has of it."""
+
+    def __init__(self):
+        self.leaves, self.blobs, self.loose = [], {}, {}
+
+    def is_along(self, part, thing):
+        """Whether the part is what it was, its texts renewed."""
+        try:
+            self._renew(part.node, thing)
+        except _Changed:
+            return False
+        if not part.is_of(self.leaves):
+            return False
+        for name, place, n_bytes in part.copied:
+            leaf = self.leaves[place]
+            self.loose[name] = (_dtypes.STORED[leaf.dtype][1], tuple(leaf.shape),
+                                _dtypes.memory_of(reachable(leaf), n_bytes))
+        return True
+
+    def _renew(self, node, thing):
+        """Renews the texts of plain things; returns whether any has changed."""
+        kind = type(thing)
+        if kind is not node.kind or type(node) is Once:
+            raise _Changed
+        if type(node) is Group:
+            return self._renew_group(node, thing, kind)
+        if type(node) is Leaf:
+            self.leaves.append(thing)
+        elif kind in PLAIN:
+            before, node.value, node.text = node.text, thing, dumps(thing)
+            return node.text != before
+        elif kind in (bytes, bytearray):
+            self.blobs[node.value] = bytes(thing)
+        elif kind in (torch.dtype, torch.device):
+            if thing != node.value:
+                raise _Changed
+        else:
+            self._array(node, thing)
+        return False
+
+    def _renew_group(self, node, thing, kind):
+        values = thing
+        if kind in MAPPINGS:
+            if list(thing) != node.keys or list(map(type, thing)) != node.key_types:
+                raise _Changed
+            values = thing.values()
+            extra = None if kind is dict else getattr(thing, "_metadata", None)
+            if extra is not None:
+                values = [*values, extra]
+        if len(values) != len(node.nodes):
+            raise _Changed
+        if node.is_of_leaves:
+            self.leaves += values
+            return False
+        has_changed = False
+        for inner, value in zip(node.nodes, values):
+            if type(inner) is Leaf:
+                self.leaves.append(value)  # its identity says the rest
+            elif (value is not inner.value or type(value) is not inner.kind) and \
+                    self._renew(inner, value):
+                has_changed = True
+        if has_changed:
+            node.compose()
+        return has_changed
+
+    def _array(self, node, thing):
+        name, like = node.value
+        if (thing.dtype.str, list(thing.shape)) != like:
+            raise _Changed
+        self.loose[name] = stored_array(thing)
+
+
+class Made:
+    """A save: texts of parts, and what stoker.Checkpoints.save() takes."""
+
+    def __init__(self):
+        self.texts, self.blobs = {}, {}
+        self.loose = {}  # tensors that are of this save alone
+        self.stable = set()  # those of them that nobody changes
+        self.tensors = (self.loose,)
+        self.leaves = []  # so that none ends, and another begins in its place, meanwhile
+
+    def add(self, part, source):
+        """source: the Writer or the Walk that has seen it."""
+        self.texts[part.name] = part.node.text
+        self.tensors += part.tensors,
+        self.loose.update(source.loose)
+        self.stable.update([name for name, _, _ in part.copied])
+        self.blobs.update(source.blobs)
+        self.leaves.append(source.leaves)
+
+
+class Kept:
+    """The parts of the last save."""
+
+    def __init__(self):
+        self.clear()
+
+    def clear(self):
+        self._parts, self._known = [], set()
+        self._is_stable_by = self._may_pickle = None
+
+    def make(self, states, is_stable, may_pickle):
+        """A save of states by name; is_stable: a Stable."""
+        walks = []
+        # Of the tensors of parts that have not changed it is known that they are where they were.
+        if self._is_stable_by == (is_stable.ids, is_stable.places(self._known)) and \
+                self._may_pickle == may_pickle:
+            walks = self._walk(states)
+            if any(not part.known.isdisjoint(is_stable.ids) for part in self._parts[len(walks):]):
+                walks = []
+        parts = self._parts[:len(walks)]
+        self.clear()  # until all is well
+        made = Made()
+        for part, walk in zip(parts, walks):
+            made.add(part, walk)
+        for name, state in list(states.items())[len(parts):]:
+            writer = Writer(parts, is_stable, may_pickle)
+            part = _Part(name, writer.encode(state, (name,)), writer)
+            made.add(part, writer)
+            parts.append(part)
+        self._parts, self._may_pickle = parts, may_pickle
+        self._known.update(*(part.known for part in parts))
+        self._is_stable_by = is_stable.ids, is_stable.places(self._known)
+        return made
+
+    def _walk(self, states):
+        """The walks of those parts, from the first on, that are what they were."""
+        walks = []
+        for part, (name, state) in zip(self._parts, states.items()):
+            walk = _Walk()
+            if part.name != name or not walk.is_along(part, state):
+                break
+            walks.append(walk)
+        return walks
