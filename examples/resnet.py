@@ -6,9 +6,10 @@ gloo): first with torch's DataLoader and torch.save, then with Stoker's, and com
     PYTHONPATH=build/python examples/resnet.py /tmp/resnet
     PYTHONPATH=build/python torchrun --nproc-per-node 2 examples/resnet.py /tmp/resnet
 
-Without torchrun it starts its two ranks itself. About two minutes on two cores. The images come from Debian's dataset-fashion-mnist (or --source)
-and are laid out in the folder first. Both trainings see the same batches, so they end with the
-same weights; what differs is the time that they wait, for data and for checkpoints.
+Without torchrun it starts its two ranks itself. About two minutes on two cores. The images come
+from Debian's dataset-fashion-mnist (or --source) and are laid out in the folder first. Both
+trainings see the same batches, so they end with the same weights; what differs is the time that
+they wait, for data and for checkpoints.
 """
 
 import argparse
