@@ -182,6 +182,8 @@ class Kept:
             if any(not part.known.isdisjoint(is_stable.ids) for part in self._parts[len(walks):]):
                 walks = []
         parts = self._parts[:len(walks)]
+        known, is_stable_by = self._known, self._is_stable_by
+        is_same = len(parts) == len(self._parts) == len(states)
         self.clear()  # until all is well
         made = Made()
         for part, walk in zip(parts, walks):
@@ -192,8 +194,10 @@ class Kept:
             made.add(part, writer)
             parts.append(part)
         self._parts, self._may_pickle = parts, may_pickle
-        self._known.update(*(part.known for part in parts))
-        self._is_stable_by = is_stable.ids, is_stable.places(self._known)
+        if not is_same:
+            known = set().union(*(part.known for part in parts))
+            is_stable_by = is_stable.ids, is_stable.places(known)
+        self._known, self._is_stable_by = known, is_stable_by
         return made
 
     def _walk(self, states):
