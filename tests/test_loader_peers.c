@@ -537,19 +537,23 @@ spoil_one(struct rank *rank)
 static void
 wrong_bytes_are_not_used(void **state)
 {
-    struct job job = job_of(&sets[SET_FILES], "sync", 100);
-    uint64_t n_corrupt = 0;
-
     (void)state;
-    /* No further ahead than a batch or two, so that what is spoiled is still to be asked for. */
-    job.opts.staging_batches = 2;
-    job.opts.epochs = 8;
-    job.work = spoil_one;
-    job_run(&job);
-    for (uint32_t rank = 0; rank < 4; rank++)
-        n_corrupt += job.ranks[rank].stats.peer_corrupt;
-    assert_true(n_corrupt > 0);
-    assert_true(job_origin_bytes(&job) > sets[SET_FILES].bytes);
+    for (const char *const *comm = comms(); *comm; comm++) {
+        struct job job = job_of(&sets[SET_FILES], "sync", 100);
+        uint64_t n_corrupt = 0;
+
+        job.comm = *comm;
+        /* No further ahead than a batch or two, so that what is spoiled is still to be asked
+         * for. */
+        job.opts.staging_batches = 2;
+        job.opts.epochs = 8;
+        job.work = spoil_one;
+        job_run(&job);
+        for (uint32_t rank = 0; rank < 4; rank++)
+            n_corrupt += job.ranks[rank].stats.peer_corrupt;
+        assert_true(n_corrupt > 0);
+        assert_true(job_origin_bytes(&job) > sets[SET_FILES].bytes);
+    }
 }
 
 /* A rank that is done early serves the others until they are. */
