@@ -9,6 +9,7 @@
 #include "ckpt/vote.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 #include "base/mem.h"
 #include "base/thread.h"
@@ -22,7 +23,7 @@ struct round {
     bool is_decided;
     struct sti_verdict against; /* the first that was */
     struct sti_verdict verdict;
-    struct sti_ballot *ballots; /* world */
+    struct sti_ballot *ballots; /* world; their bytes are the vote's */
 };
 
 struct sti_vote {
@@ -60,14 +61,25 @@ sti_vote_new(struct sti_vote **ret_vote, uint32_t world) STI_NO_ANALYSIS
     return 0;
 }
 
+static void
+drop_ballots(struct round *round, uint32_t world)
+{
+    for (uint32_t writer = 0; round->ballots && writer < world; writer++) {
+        sti_mem_free(round->ballots[writer].bytes);
+        round->ballots[writer] = (struct sti_ballot){0};
+    }
+}
+
 void
 sti_vote_free(struct sti_vote *vote) STI_NO_ANALYSIS
 {
     if (!vote)
         return;
     sti_mem_free(vote->aios);
-    sti_mem_free(vote->rounds[0].ballots);
-    sti_mem_free(vote->rounds[1].ballots);
+    for (int at = 0; at < 2; at++) {
+        drop_ballots(&vote->rounds[at], vote->world);
+        sti_mem_free(vote->rounds[at].ballots);
+    }
     sti_mutex_fini(&vote->lock);
     sti_mem_free(vote);
 }
@@ -86,6 +98,7 @@ round_locked(struct sti_vote *vote, uint64_t serial) STI_REQUIRES(&vote->lock)
     struct round *round = &vote->rounds[serial % 2];
 
     if (round->serial != serial) {
+        drop_ballots(round, vote->world);
         round->serial = serial;
         round->n_cast = 0;
         round->n_against = 0;
@@ -111,8 +124,12 @@ sti_vote_cast(struct sti_vote *vote, uint32_t writer, uint64_t serial,
 
     round->ballots[writer] = *ballot;
     round->n_cast++;
-    if (ballot->code < 0 && round->n_against++ == 0)
+    if (ballot->code < 0 && round->n_against++ == 0) {
         round->against = (struct sti_verdict){.code = ballot->code, .writer = writer};
+        (void)snprintf(round->against.text, sizeof(round->against.text), "%.*s",
+                       (int)(ballot->n_bytes < STK_ERROR_MESSAGE_SIZE ? ballot->n_bytes : 0),
+                       ballot->bytes ? ballot->bytes : ""); /* fits */
+    }
     wake_locked(vote);
     sti_mutex_unlock(&vote->lock);
 }

@@ -10,21 +10,24 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "ckpt/manifest.h"
+#include <stoker/types.h>
+
 #include "io/aio.h"
 
-/* What a writer says. parts: borrowed until the writer knows the verdict. */
+/* What a writer says. bytes: with code 0 what it has written (sti_ballot_encode()), else an
+ * error's message; NULL: nothing. */
 struct sti_ballot {
     int code; /* 0, or why its parts are lost */
-    uint32_t n_parts;
-    const struct sti_part *parts;
+    char *bytes;
+    uint64_t n_bytes;
 };
 
 /* What the coordinator says. */
 struct sti_verdict {
-    int code;        /* 0: committed and durable */
-    uint32_t writer; /* who was against it, where somebody was */
-    bool keep_parts; /* the commit may have happened although it failed */
+    int code;                          /* 0: committed and durable */
+    uint32_t writer;                   /* who was against it, where somebody was */
+    bool keep_parts;                   /* the commit may have happened although it failed */
+    char text[STK_ERROR_MESSAGE_SIZE]; /* why, for people; empty: no more than the code */
 };
 
 struct sti_vote;
@@ -41,15 +44,17 @@ sti_vote_free(struct sti_vote *vote);
 void
 sti_vote_join(struct sti_vote *vote, uint32_t writer, struct sti_aio *aio);
 
-/* Casts a ballot on the save number serial. A writer does so once for each serial, in
- * order, and not before it knows the verdict on the one before. Any thread. */
+/* Casts a ballot on the save number serial, and takes its bytes (sti_mem_free). A writer does
+ * so once for each serial, in order, and not before it knows the verdict on the one before.
+ * Any thread. */
 void
 sti_vote_cast(struct sti_vote *vote, uint32_t writer, uint64_t serial,
               const struct sti_ballot *ballot);
 
 /*
  * Whether the outcome is certain: all are for it (ret_verdict->code 0) or one is against
- * it. ballots: room for world; filled where all are for it.
+ * it. ballots: room for world; filled where all are for it, their bytes borrowed until the
+ * verdict.
  */
 bool
 sti_vote_tally(struct sti_vote *vote, uint64_t serial, struct sti_ballot *ballots,
