@@ -397,16 +397,26 @@ fail_by(struct sti_save *save, const struct sti_verdict *verdict)
     save->error.rank = (int)verdict->writer;
 }
 
+static void
+wake_at(struct sti_save *save, uint64_t due_ns)
+{
+    if (due_ns < save->saver->wake_ns)
+        save->saver->wake_ns = due_ns;
+}
+
 /* The coordinator waits for all ballots; one against is enough to end it. */
 static bool
 is_tallied(struct sti_save *save)
 {
     struct sti_verdict verdict;
+    uint64_t due_ns;
 
     if (save->saver->opts.writer != 0)
         return true;
-    if (!sti_vote_tally(vote_of(save), save->serial, save->ballots, &verdict))
+    if (!sti_vote_tally(vote_of(save), save->serial, save->ballots, &verdict, &due_ns)) {
+        wake_at(save, due_ns);
         return false;
+    }
     fail_by(save, &verdict);
     return true;
 }
@@ -680,9 +690,12 @@ static bool
 is_decided(struct sti_save *save)
 {
     struct sti_verdict verdict;
+    uint64_t due_ns;
 
-    if (!sti_vote_verdict(vote_of(save), save->serial, &verdict))
+    if (!sti_vote_verdict(vote_of(save), save->serial, &verdict, &due_ns)) {
+        wake_at(save, due_ns);
         return false;
+    }
     save->keep_parts |= verdict.keep_parts;
     fail_by(save, &verdict);
     return true;
