@@ -409,8 +409,8 @@ sort_extents(const struct sti_manifest *manifest, struct sti_part_extent **ret_a
 int
 sti_manifest_check_cover(const struct sti_manifest *manifest, stk_error *err)
 {
-    struct sti_part_extent *all;
-    size_t n;
+    struct sti_part_extent *all = NULL;
+    size_t n = 0;
     size_t good = 0;
     uint64_t at_byte = 0;
     int rc = sort_extents(manifest, &all, &n, err);
@@ -429,8 +429,8 @@ sti_manifest_check_cover(const struct sti_manifest *manifest, stk_error *err)
 static int
 check_apart(const struct sti_manifest *ballot, stk_error *err)
 {
-    struct sti_part_extent *all;
-    size_t n;
+    struct sti_part_extent *all = NULL;
+    size_t n = 0;
     size_t good = 0;
     uint64_t at_byte = ballot->layout.header_bytes;
     int rc = sort_extents(ballot, &all, &n, err);

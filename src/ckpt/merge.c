@@ -10,6 +10,7 @@
  */
 #include "ckpt/merge.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -259,15 +260,16 @@ build_layout(struct sti_merged *merged, uint32_t n, stk_error *err)
     const struct sti_layout *first = &merged->ballots[0].layout;
     struct list list = {.inputs = sti_mem_new(n, sizeof(*list.inputs)),
                         .writers = sti_mem_new(n, sizeof(*list.writers))};
-    int rc = list.inputs && list.writers
-                 ? 0
-                 : sti_error_set(err, -ENOMEM, "no memory for %" PRIu32 " tensors", n);
+    int rc = 0;
 
-    if (rc == 0) {
-        list_tensors(merged, &list);
-        for (uint32_t writer = 0; rc == 0 && writer < merged->world; writer++)
-            rc = about(writer, match_writer(merged, writer, err), err);
+    if (!list.inputs || !list.writers) {
+        sti_mem_free(list.inputs);
+        sti_mem_free(list.writers);
+        return sti_error_set(err, -ENOMEM, "no memory for %" PRIu32 " tensors", n);
     }
+    list_tensors(merged, &list);
+    for (uint32_t writer = 0; rc == 0 && writer < merged->world; writer++)
+        rc = about(writer, match_writer(merged, writer, err), err);
     if (rc == 0)
         rc = check_names(&list, err);
     if (rc == 0)
@@ -286,6 +288,7 @@ build_layout(struct sti_merged *merged, uint32_t n, stk_error *err)
 static void
 add_extent(struct sti_part *part, uint64_t offset, uint64_t n_bytes)
 {
+    assert(part->extents); /* room for all was made */
     struct sti_part_extent *last = part->n_extents > 0 ? &part->extents[part->n_extents - 1] : NULL;
 
     if (last && last->offset + last->n_bytes == offset)
@@ -403,12 +406,13 @@ build_parts(struct sti_merged *merged, stk_error *err)
     manifest->parts = sti_mem_new(n_parts, sizeof(manifest->parts[0]));
     manifest->roots = sti_mem_new(STI_ROOTS_MAX, sizeof(manifest->roots[0]));
     merged->extents = sti_mem_new(n_extents, sizeof(merged->extents[0]));
-    if (!offsets || !manifest->parts || !manifest->roots || !merged->extents)
-        rc = sti_error_set(err, -ENOMEM, "no memory for %zu parts", n_parts);
+    if (!offsets || !manifest->parts || !manifest->roots || !merged->extents) {
+        sti_mem_free(offsets);
+        return sti_error_set(err, -ENOMEM, "no memory for %zu parts", n_parts);
+    }
     struct sti_part_extent *extents = merged->extents;
-    uint32_t root;
-    if (rc == 0) /* the header goes to the coordinator's first */
-        rc = take_root(manifest, merged->ballots[0].roots[0], &root);
+    uint32_t root; /* the header goes to the coordinator's first */
+    (void)take_root(manifest, merged->ballots[0].roots[0], &root); /* there is none yet */
     for (uint32_t writer = 0; rc == 0 && writer < merged->world; writer++)
         rc = about(writer, move_parts(merged, offsets, writer, &extents, err), err);
     sti_mem_free(offsets);

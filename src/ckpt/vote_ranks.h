@@ -31,10 +31,10 @@ sti_vote_ranks_on_request(void *context, struct sti_comm_incoming *incoming);
 
 /* Begins to end: what is asked is given up, who asks is told so. */
 void
-sti_vote_ranks_leave(struct sti_vote *vote);
+sti_vote_ranks_leave(struct sti_vote *base);
 
 /* Whether nothing of it is under way in the comm. */
 bool
-sti_vote_ranks_is_idle(const struct sti_vote *vote);
+sti_vote_ranks_is_idle(const struct sti_vote *base);
 
 #endif
