@@ -56,13 +56,15 @@ machine_save(struct machine *machine, uint64_t step)
                                       .dtype = dtypes[at],
                                       .shape = &shapes[at],
                                       .dims = 1,
-                                      .owner = at == 3 ? machine->world - 1 : STI_LAYOUT_SHARED};
+                                      .owner = at == 3 ? STI_LAYOUT_OWN : STI_LAYOUT_SHARED};
         tensors[at] = (struct sti_saver_tensor){.data = bytes[at], .is_stable = at != 1};
     }
     struct sti_saver_request request = {
         .step = step, .inputs = inputs, .tensors = tensors, .n_tensors = N_TENSORS};
-    for (uint32_t writer = 0; rc == 0 && writer < machine->world; writer++)
+    for (uint32_t writer = 0; rc == 0 && writer < machine->world; writer++) {
+        request.n_tensors = writer + 1 == machine->world ? N_TENSORS : N_TENSORS - 1;
         rc = sti_saver_save(machine->writers[writer].saver, &request, NULL);
+    }
     return rc;
 }
 

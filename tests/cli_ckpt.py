@@ -127,11 +127,11 @@ def check_future(top):
     manifest = top + "/run/step-4/manifest.json"
     with open(manifest, "rb") as file:
         old = file.read()
-    rest = old[19:].replace(b'"version":1,', b'"version":2,')
+    rest = old[19:].replace(b'"version":1,', b'"version":3,')
     with open(manifest, "wb") as file:
         file.write(b'{"crc32c":"%08x' % crc32c(rest) + rest)
     done = run("ckpt", "show", top + "/run", "--step", "4", status=1)
-    assert "version 2" in done.stderr, done.stderr
+    assert "version 3" in done.stderr, done.stderr
     with open(manifest, "wb") as file:
         file.write(old)
 

@@ -279,10 +279,10 @@ test_from_the_future(void **unused)
 
     start_with_two(&machine);
     take_manifest(&machine, &file, 2);
-    change(&file, "\"version\":1,", "\"version\":2,");
+    change(&file, "\"version\":1,", "\"version\":3,");
     put_file(&machine, &file);
     assert_int_equal(sti_manifest_decode(&manifest, file.bytes, file.n_bytes, &err), STK_E_VERSION);
-    assert_non_null(strstr(err.message, "version 2"));
+    assert_non_null(strstr(err.message, "version 3"));
     expect_damaged(&machine, true);
     for (uint64_t step = 3; step < 7; step++)
         assert_int_equal(machine_save_and_wait(&machine, step), 0);

@@ -218,7 +218,7 @@ take_tensor(struct lists *lists, const stk_tensor *tensor, uint32_t idx, stk_err
         .dtype = tensor->dtype,
         .shape = tensor->shape,
         .dims = tensor->dims,
-        .owner = tensor->flags & STK_TENSOR_UNIQUE ? 0 : STI_LAYOUT_SHARED};
+        .owner = tensor->flags & STK_TENSOR_UNIQUE ? STI_LAYOUT_OWN : STI_LAYOUT_SHARED};
     lists->tensors[lists->n++] = (struct sti_saver_tensor){
         .data = tensor->data, .is_stable = (tensor->flags & STK_TENSOR_STABLE) != 0};
     return 0;
@@ -253,8 +253,11 @@ take_blobs(struct lists *lists, const stk_save *save, const void *state, size_t 
         const void *data = is_state ? state : save->blobs[idx].data;
 
         lists->blob_bytes[idx] = is_state ? n_state : save->blobs[idx].n_bytes;
-        lists->inputs[lists->n] = (struct sti_layout_input){
-            .name = name, .dtype = "U8", .shape = &lists->blob_bytes[idx], .dims = 1, .owner = 0};
+        lists->inputs[lists->n] = (struct sti_layout_input){.name = name,
+                                                            .dtype = "U8",
+                                                            .shape = &lists->blob_bytes[idx],
+                                                            .dims = 1,
+                                                            .owner = STI_LAYOUT_OWN};
         lists->tensors[lists->n++] = (struct sti_saver_tensor){.data = data};
         name += strlen(name) + 1;
     }

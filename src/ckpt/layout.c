@@ -27,6 +27,7 @@ sti_layout_fini(struct sti_layout *layout)
     sti_mem_free(layout->header);
     sti_mem_free(layout->names);
     sti_mem_free(layout->shapes);
+    sti_mem_free(layout->wholes);
     *layout = (struct sti_layout){0};
 }
 
@@ -77,6 +78,28 @@ sti_layout_sort_names(struct sti_layout *layout)
 /* ---- taking what was given --------------------------------------------------------- */
 
 static int
+check_whole(const struct sti_layout_input *input, stk_error *err)
+{
+    const struct sti_layout_whole *whole = &input->whole;
+
+    if (!sti_utf8_is_valid(whole->name))
+        return sti_error_set(err, -EINVAL, "a tensor in shards: its name is not UTF-8");
+    if (input->dims == 0 || sti_dtype_find(input->dtype)->bits % 8 != 0)
+        return sti_error_set(err, -EINVAL,
+                             "tensor '%.100s': one element, and elements narrower than a byte, "
+                             "have no shards",
+                             whole->name);
+    for (uint32_t dim = 0; dim < input->dims; dim++)
+        if (whole->start[dim] > whole->shape[dim] ||
+            input->shape[dim] > whole->shape[dim] - whole->start[dim])
+            return sti_error_set(err, -EINVAL,
+                                 "tensor '%.100s': a shard goes beyond its global shape in "
+                                 "dimension %" PRIu32,
+                                 whole->name, dim);
+    return 0;
+}
+
+static int
 check_input(const struct sti_layout_input *input, uint32_t idx, stk_error *err)
 {
     if (!input->name || !input->dtype || (input->dims > 0 && !input->shape))
@@ -95,7 +118,7 @@ check_input(const struct sti_layout_input *input, uint32_t idx, stk_error *err)
     if (input->dims > STI_LAYOUT_DIMS_MAX)
         return sti_error_set(err, -EINVAL, "tensor '%.100s': %" PRIu32 " dimensions, at most %u",
                              input->name, input->dims, STI_LAYOUT_DIMS_MAX);
-    return 0;
+    return input->whole.name ? check_whole(input, err) : 0;
 }
 
 static int
@@ -159,6 +182,10 @@ allocate(struct sti_layout *layout, const struct sti_layout_input *inputs, uint3
     for (uint32_t idx = 0; idx < n_inputs; idx++) {
         name_bytes += strlen(inputs[idx].name) + 1;
         n_shape += inputs[idx].dims;
+        if (!inputs[idx].whole.name)
+            continue;
+        name_bytes += strlen(inputs[idx].whole.name) + 1;
+        n_shape += 2 * (size_t)inputs[idx].dims;
     }
     for (uint32_t at = 0; at < n_pairs; at++)
         name_bytes += strlen(pairs[at].key) + strlen(pairs[at].value) + 2;
@@ -167,6 +194,17 @@ allocate(struct sti_layout *layout, const struct sti_layout_input *inputs, uint3
     layout->names = sti_mem_new(name_bytes, 1);
     layout->shapes = sti_mem_new(n_shape, sizeof(layout->shapes[0]));
     return layout->tensors && layout->pairs && layout->names && layout->shapes ? 0 : -ENOMEM;
+}
+
+static const uint64_t *
+copy_shape(uint64_t **shapes, const uint64_t *shape, uint32_t dims)
+{
+    uint64_t *copy = *shapes;
+
+    if (dims > 0)
+        memcpy(copy, shape, dims * sizeof(*copy));
+    *shapes += dims;
+    return copy;
 }
 
 static int
@@ -204,10 +242,12 @@ take_inputs(struct sti_layout *layout, const struct sti_layout_input *inputs, ui
         struct sti_layout_tensor *tensor = &layout->tensors[idx];
 
         tensor->name = copy_text(&names, inputs[idx].name);
-        tensor->shape = shapes;
-        if (inputs[idx].dims > 0)
-            memcpy(shapes, inputs[idx].shape, inputs[idx].dims * sizeof(*shapes));
-        shapes += inputs[idx].dims;
+        tensor->shape = copy_shape(&shapes, inputs[idx].shape, inputs[idx].dims);
+        if (inputs[idx].whole.name)
+            tensor->whole = (struct sti_layout_whole){
+                .name = copy_text(&names, inputs[idx].whole.name),
+                .shape = copy_shape(&shapes, inputs[idx].whole.shape, inputs[idx].dims),
+                .start = copy_shape(&shapes, inputs[idx].whole.start, inputs[idx].dims)};
         rc = take_tensor(tensor, &inputs[idx], idx, err);
     }
     for (uint32_t at = 0; at < n_pairs; at++) {
@@ -219,7 +259,7 @@ take_inputs(struct sti_layout *layout, const struct sti_layout_input *inputs, ui
 
 /* ---- order and names --------------------------------------------------------------- */
 
-/* STI_LAYOUT_SHARED first. */
+/* STI_LAYOUT_SHARED first, STI_LAYOUT_OWN last. */
 static uint32_t
 owner_rank(const struct sti_layout_tensor *tensor)
 {

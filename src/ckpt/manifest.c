@@ -24,6 +24,9 @@
 #define CRC_DIGITS STI_MANIFEST_CRC_BYTES
 #define COVERED_AT (PREFIX_BYTES + CRC_DIGITS)
 
+/* What the bytes say that they are. */
+static const char *const kinds[] = {"stoker-checkpoint", "stoker-ballot"};
+
 /* ---- encoding ---------------------------------------------------------------------- */
 
 static void
@@ -38,11 +41,12 @@ append_crc(struct sti_text *text, uint32_t crc)
 }
 
 static void
-encode_part(const struct sti_part *part, struct sti_text *text)
+encode_part(const struct sti_part *part, int version, struct sti_text *text)
 {
-    sti_text_print(
-        text, "{\"writer\":%" PRIu32 ",\"root\":%" PRIu32 ",\"bytes\":%" PRIu64 ",\"extents\":[",
-        part->writer, part->root, part->n_bytes);
+    sti_text_print(text, "{\"writer\":%" PRIu32 ",\"root\":%" PRIu32 ",", part->writer, part->root);
+    if (version > 1)
+        sti_text_print(text, "\"number\":%" PRIu32 ",", part->number);
+    sti_text_print(text, "\"bytes\":%" PRIu64 ",\"extents\":[", part->n_bytes);
     for (uint32_t at = 0; at < part->n_extents; at++)
         sti_text_print(text, "%s[%" PRIu64 ",%" PRIu64 "]", at > 0 ? "," : "",
                        part->extents[at].offset, part->extents[at].n_bytes);
@@ -63,13 +67,78 @@ encode_header(const struct sti_layout *layout, struct sti_text *text)
     sti_text_append(text, layout->header + 8, end - 8);
 }
 
-void
-sti_manifest_encode(const struct sti_manifest *manifest, struct sti_text *text)
+static void
+append_counts(struct sti_text *text, const char *name, const uint64_t *counts, uint32_t n)
+{
+    sti_text_print(text, ",\"%s\":[", name);
+    for (uint32_t at = 0; at < n; at++)
+        sti_text_print(text, "%s%" PRIu64, at > 0 ? "," : "", counts[at]);
+    sti_text_append(text, "]", 1);
+}
+
+static void
+encode_wholes(const struct sti_layout *layout, struct sti_text *text)
+{
+    bool is_first = true;
+
+    sti_text_print(text, "\"shards\":{");
+    for (uint32_t idx = 0; idx < layout->n_tensors; idx++) {
+        const struct sti_layout_tensor *tensor = &layout->tensors[idx];
+
+        if (!tensor->whole.name)
+            continue;
+        sti_text_append(text, ",\n", is_first ? 0 : 2);
+        sti_text_append_json(text, tensor->name);
+        sti_text_print(text, ":{\"of\":");
+        sti_text_append_json(text, tensor->whole.name);
+        append_counts(text, "shape", tensor->whole.shape, tensor->dims);
+        append_counts(text, "start", tensor->whole.start, tensor->dims);
+        sti_text_append(text, "}", 1);
+        is_first = false;
+    }
+    sti_text_print(text, "},\n");
+}
+
+static bool
+has_wholes(const struct sti_layout *layout)
+{
+    for (uint32_t idx = 0; idx < layout->n_tensors; idx++)
+        if (layout->tensors[idx].whole.name)
+            return true;
+    return false;
+}
+
+static void
+encode_groups(const struct sti_manifest *ballot, struct sti_text *text)
+{
+    sti_text_print(text, "\"groups\":[");
+    for (uint32_t at = 0; at < ballot->n_groups; at++) {
+        sti_text_print(text, at > 0 ? ",[" : "[");
+        for (uint32_t idx = 0; idx < ballot->groups[at].n_writers; idx++)
+            sti_text_print(text, "%s%" PRIu32, idx > 0 ? "," : "", ballot->groups[at].writers[idx]);
+        sti_text_append(text, "]", 1);
+    }
+    sti_text_print(text, "],\n\"owners\":[");
+    for (uint32_t idx = 0; idx < ballot->layout.n_tensors; idx++)
+        sti_text_print(text, "%s%" PRIu32, idx > 0 ? "," : "", ballot->layout.tensors[idx].owner);
+    sti_text_print(text, "],\n");
+    if (!ballot->sums)
+        return;
+    sti_text_print(text, "\"sums\":[");
+    for (uint32_t idx = 0; idx < ballot->layout.n_tensors; idx++)
+        sti_text_print(text, "%s%" PRIu32, idx > 0 ? "," : "", ballot->sums[idx]);
+    sti_text_print(text, "],\n");
+}
+
+static void
+encode(const struct sti_manifest *manifest, bool is_ballot, struct sti_text *text)
 {
     size_t start = text->n_bytes;
+    bool has_shards = has_wholes(&manifest->layout);
+    int version = manifest->world > 1 || has_shards ? STI_MANIFEST_VERSION : 1;
 
-    sti_text_print(text, PREFIX "00000000\",\n\"format\":\"stoker-checkpoint\",\"version\":%d,",
-                   STI_MANIFEST_VERSION);
+    sti_text_print(text, PREFIX "00000000\",\n\"format\":\"%s\",\"version\":%d,", kinds[is_ballot],
+                   version);
     sti_text_print(text,
                    "\"step\":%" PRIu64 ",\"id\":\"%s\",\"world\":%" PRIu32
                    ",\"created_ns\":%" PRIu64 ",\n",
@@ -86,9 +155,14 @@ sti_manifest_encode(const struct sti_manifest *manifest, struct sti_text *text)
     sti_text_print(text, "],\n\"parts\":[");
     for (uint32_t at = 0; at < manifest->n_parts; at++) {
         sti_text_append(text, ",\n", at > 0 ? 2 : 0);
-        encode_part(&manifest->parts[at], text);
+        encode_part(&manifest->parts[at], version, text);
     }
-    sti_text_print(text, "],\n\"header\":");
+    sti_text_print(text, "],\n");
+    if (has_shards)
+        encode_wholes(&manifest->layout, text);
+    if (is_ballot)
+        encode_groups(manifest, text);
+    sti_text_print(text, "\"header\":");
     encode_header(&manifest->layout, text);
     sti_text_print(text, "}\n");
     if (text->is_failed)
@@ -96,6 +170,18 @@ sti_manifest_encode(const struct sti_manifest *manifest, struct sti_text *text)
     struct sti_text crc = {.bytes = text->bytes + start + PREFIX_BYTES, .capacity = CRC_DIGITS};
     append_crc(&crc,
                sti_crc32c(0, text->bytes + start + COVERED_AT, text->n_bytes - start - COVERED_AT));
+}
+
+void
+sti_manifest_encode(const struct sti_manifest *manifest, struct sti_text *text)
+{
+    encode(manifest, false, text);
+}
+
+void
+sti_ballot_encode(const struct sti_manifest *ballot, struct sti_text *text)
+{
+    encode(ballot, true, text);
 }
 
 /* ---- decoding ---------------------------------------------------------------------- */
@@ -257,18 +343,24 @@ take_crcs(struct sti_part *part, const json_t *text, uint32_t chunk_bytes, struc
     return 0;
 }
 
+/* In version 1 a part was named by its root, and the header was some writer's. */
 static int
-take_parts(struct sti_manifest *manifest, const json_t *parts, struct room *room, stk_error *err)
+take_parts(struct sti_manifest *manifest, const json_t *parts, uint64_t version, struct room *room,
+           stk_error *err)
 {
     uint64_t stream_bytes = manifest->layout.stream_bytes;
+    uint32_t last_writer = version > 1 ? manifest->world : manifest->world - 1;
 
     for (uint32_t at = 0; at < manifest->n_parts; at++) {
         const json_t *value = json_array_get(parts, at);
         struct sti_part *part = &manifest->parts[at];
-        int rc = get_u32(value, "writer", manifest->world - 1, &part->writer, err);
+        int rc = get_u32(value, "writer", last_writer, &part->writer, err);
 
         if (rc == 0)
             rc = get_u32(value, "root", manifest->n_roots - 1, &part->root, err);
+        part->number = part->root;
+        if (rc == 0 && version > 1)
+            rc = get_u32(value, "number", STI_ROOTS_MAX - 1, &part->number, err);
         if (rc == 0)
             rc = get_u64(value, "bytes", stream_bytes, &part->n_bytes, err);
         if (rc == 0)
@@ -291,21 +383,40 @@ compare_extents(const void *left, const void *right)
     return a->offset < b->offset ? -1 : a->offset > b->offset;
 }
 
-/* Whether the extents of all parts are the stream, once. */
+/* All extents of a manifest in the order of the stream. */
 static int
-check_cover(const struct sti_manifest *manifest, size_t n_extents, stk_error *err)
+sort_extents(const struct sti_manifest *manifest, struct sti_part_extent **ret_all, size_t *ret_n,
+             stk_error *err)
 {
-    struct sti_part_extent *all = sti_mem_new(n_extents, sizeof(*all));
     size_t n = 0;
-    uint64_t at_byte = 0;
 
+    for (uint32_t at = 0; at < manifest->n_parts; at++)
+        n += manifest->parts[at].n_extents;
+    struct sti_part_extent *all = sti_mem_new(n, sizeof(*all));
     if (!all)
         return sti_error_set(err, -ENOMEM, "no memory for the manifest");
+    n = 0;
     for (uint32_t at = 0; at < manifest->n_parts; at++)
         for (uint32_t idx = 0; idx < manifest->parts[at].n_extents; idx++)
             all[n++] = manifest->parts[at].extents[idx];
-    qsort(all, n, sizeof(*all), compare_extents);
+    if (n > 0)
+        qsort(all, n, sizeof(*all), compare_extents);
+    *ret_all = all;
+    *ret_n = n;
+    return 0;
+}
+
+int
+sti_manifest_check_cover(const struct sti_manifest *manifest, stk_error *err)
+{
+    struct sti_part_extent *all = NULL;
+    size_t n = 0;
     size_t good = 0;
+    uint64_t at_byte = 0;
+    int rc = sort_extents(manifest, &all, &n, err);
+
+    if (rc < 0)
+        return rc;
     while (good < n && all[good].offset == at_byte)
         at_byte += all[good++].n_bytes;
     sti_mem_free(all);
@@ -313,6 +424,108 @@ check_cover(const struct sti_manifest *manifest, size_t n_extents, stk_error *er
                ? 0
                : corrupt(err, "the parts do not cover the stream");
 }
+
+/* Whether the extents of a ballot lie in its data, none over another. */
+static int
+check_apart(const struct sti_manifest *ballot, stk_error *err)
+{
+    struct sti_part_extent *all = NULL;
+    size_t n = 0;
+    size_t good = 0;
+    uint64_t at_byte = ballot->layout.header_bytes;
+    int rc = sort_extents(ballot, &all, &n, err);
+
+    if (rc < 0)
+        return rc;
+    while (good < n && all[good].offset >= at_byte &&
+           all[good].n_bytes <= ballot->layout.stream_bytes &&
+           all[good].offset <= ballot->layout.stream_bytes - all[good].n_bytes) {
+        at_byte = all[good].offset + all[good].n_bytes;
+        good++;
+    }
+    sti_mem_free(all);
+    return good == n ? 0 : corrupt(err, "extents overlap or go beyond the data");
+}
+
+/* ---- of a ballot ------------------------------------------------------------------- */
+
+static int
+take_group(struct sti_group *group, const json_t *list, uint32_t world, uint32_t *writers,
+           stk_error *err)
+{
+    group->writers = writers;
+    group->n_writers = (uint32_t)json_array_size(list);
+    for (uint32_t at = 0; at < group->n_writers; at++) {
+        const json_t *value = json_array_get(list, at);
+        json_int_t writer = json_is_integer(value) ? json_integer_value(value) : -1;
+
+        if (writer < 0 || writer >= world || (at > 0 && (uint32_t)writer <= writers[at - 1]))
+            return corrupt(err, "a group is no rising list of writers");
+        writers[at] = (uint32_t)writer;
+    }
+    return 0;
+}
+
+static int
+take_owners(struct sti_manifest *ballot, const json_t *owners, const json_t *sums, uint32_t *room,
+            stk_error *err)
+{
+    struct sti_layout *layout = &ballot->layout;
+
+    if (json_array_size(owners) != layout->n_tensors ||
+        (sums && json_array_size(sums) != layout->n_tensors))
+        return corrupt(err, "not one owner and sum for each tensor");
+    for (uint32_t idx = 0; idx < layout->n_tensors; idx++) {
+        const json_t *owner = json_array_get(owners, idx);
+        const json_t *sum = json_array_get(sums, idx);
+        json_int_t value = json_is_integer(owner) ? json_integer_value(owner) : -1;
+
+        if (value < 0 ||
+            (value >= ballot->n_groups && value != STI_LAYOUT_SHARED && value != STI_LAYOUT_OWN))
+            return corrupt(err, "an owner is no group");
+        layout->tensors[idx].owner = (uint32_t)value;
+        if (!sums)
+            continue;
+        value = json_is_integer(sum) ? json_integer_value(sum) : -1;
+        if (value < 0 || value > UINT32_MAX)
+            return corrupt(err, "a sum is no 32 bits");
+        room[idx] = (uint32_t)value;
+    }
+    ballot->sums = sums ? room : NULL;
+    return 0;
+}
+
+static int
+take_groups(struct sti_manifest *ballot, const json_t *root, stk_error *err)
+{
+    const json_t *groups = json_object_get(root, "groups");
+    const json_t *sums = json_object_get(root, "sums");
+    size_t n_groups = json_array_size(groups);
+    size_t n_writers = 0;
+    int rc = 0;
+
+    if (!json_is_array(groups) || n_groups >= STI_LAYOUT_OWN)
+        return corrupt(err, "no groups");
+    for (size_t at = 0; at < n_groups; at++)
+        n_writers += json_array_size(json_array_get(groups, at));
+    size_t groups_bytes = n_groups * sizeof(struct sti_group);
+    char *memory = sti_mem_new(
+        groups_bytes + (n_writers + ballot->layout.n_tensors) * sizeof(uint32_t) + 1, 1);
+    if (!memory)
+        return sti_error_set(err, -ENOMEM, "no memory for a ballot");
+    struct sti_group *list = (struct sti_group *)(void *)memory;
+    uint32_t *room = (uint32_t *)(void *)(memory + groups_bytes);
+    ballot->group_memory = memory;
+    ballot->groups = list;
+    ballot->n_groups = (uint32_t)n_groups;
+    for (size_t at = 0; rc == 0 && at < n_groups; at++) {
+        rc = take_group(&list[at], json_array_get(groups, at), ballot->world, room, err);
+        room += list[at].n_writers;
+    }
+    return rc < 0 ? rc : take_owners(ballot, json_object_get(root, "owners"), sums, room, err);
+}
+
+/* ---- all of it --------------------------------------------------------------------- */
 
 static int
 take_head(struct sti_manifest *manifest, const json_t *root, stk_error *err)
@@ -349,11 +562,28 @@ take_layout(struct sti_manifest *manifest, const json_t *root, stk_error *err)
     if (rc == 0)
         rc = sti_layout_from_json(&manifest->layout, json_object_get(root, "header"), header_bytes,
                                   stream_bytes, err);
+    if (rc == 0)
+        rc = sti_layout_take_wholes(&manifest->layout, json_object_get(root, "shards"), err);
     return rc;
 }
 
+/* What holds of all together. */
 static int
-take_root(struct sti_manifest *manifest, const json_t *root, stk_error *err)
+check_whole(const struct sti_manifest *manifest, stk_error *err)
+{
+    uint32_t unused[2];
+    int rc = sti_manifest_check_cover(manifest, err);
+
+    if (rc < 0)
+        return rc;
+    rc = sti_layout_check_wholes(&manifest->layout, unused, err);
+    if (rc == -EINVAL && err)
+        err->code = STK_E_CORRUPT;
+    return rc == -EINVAL ? STK_E_CORRUPT : rc;
+}
+
+static int
+take_root(struct sti_manifest *manifest, const json_t *root, uint64_t version, stk_error *err)
 {
     const json_t *roots = json_object_get(root, "roots");
     const json_t *parts = json_object_get(root, "parts");
@@ -381,13 +611,12 @@ take_root(struct sti_manifest *manifest, const json_t *root, stk_error *err)
         manifest->roots[at] = room.texts;
         room.texts += n_bytes;
     }
-    rc = take_parts(manifest, parts, &room, err);
-    return rc < 0 ? rc : check_cover(manifest, room.n_extents, err);
+    return take_parts(manifest, parts, version, &room, err);
 }
 
-int
-sti_manifest_decode(struct sti_manifest *manifest, const char *bytes, uint64_t n_bytes,
-                    stk_error *err)
+static int
+decode(struct sti_manifest *manifest, bool is_ballot, const char *bytes, uint64_t n_bytes,
+       stk_error *err)
 {
     json_error_t what;
     uint64_t version = 0;
@@ -399,17 +628,41 @@ sti_manifest_decode(struct sti_manifest *manifest, const char *bytes, uint64_t n
     json_t *root = json_loadb(bytes, n_bytes, JSON_REJECT_DUPLICATES, &what);
     if (!root)
         return corrupt(err, what.text);
-    rc = get_u64(root, "version", INT64_MAX, &version, err);
-    if (rc == 0 && version != STI_MANIFEST_VERSION)
-        rc = sti_error_set(err, STK_E_VERSION,
-                           "the manifest has version %" PRIu64 ", this library reads %d", version,
-                           STI_MANIFEST_VERSION);
+    const char *kind = json_string_value(json_object_get(root, "format"));
+    if (is_ballot && (!kind || strcmp(kind, kinds[true]) != 0))
+        rc = corrupt(err, "it is no ballot");
     if (rc == 0)
-        rc = take_root(manifest, root, err);
+        rc = get_u64(root, "version", INT64_MAX, &version, err);
+    if (rc == 0 && (version < 1 || version > STI_MANIFEST_VERSION))
+        rc = sti_error_set(err, STK_E_VERSION,
+                           "the manifest has version %" PRIu64 ", this library reads 1 to %d",
+                           version, STI_MANIFEST_VERSION);
+    if (rc == 0)
+        rc = take_root(manifest, root, version, err);
+    if (rc == 0 && is_ballot) {
+        rc = take_groups(manifest, root, err);
+        if (rc == 0)
+            rc = check_apart(manifest, err);
+    } else if (rc == 0) {
+        rc = check_whole(manifest, err);
+    }
     json_decref(root);
     if (rc < 0)
         sti_manifest_fini(manifest);
     return rc;
+}
+
+int
+sti_manifest_decode(struct sti_manifest *manifest, const char *bytes, uint64_t n_bytes,
+                    stk_error *err)
+{
+    return decode(manifest, false, bytes, n_bytes, err);
+}
+
+int
+sti_ballot_decode(struct sti_manifest *ballot, const char *bytes, uint64_t n_bytes, stk_error *err)
+{
+    return decode(ballot, true, bytes, n_bytes, err);
 }
 
 void
@@ -417,5 +670,6 @@ sti_manifest_fini(struct sti_manifest *manifest)
 {
     sti_layout_fini(&manifest->layout);
     sti_mem_free(manifest->memory);
+    sti_mem_free(manifest->group_memory);
     *manifest = (struct sti_manifest){0};
 }

@@ -29,12 +29,12 @@ sti_name_make(char name[STI_NAME_SIZE], enum sti_name_kind kind, uint64_t step, 
 }
 
 void
-sti_name_part(char name[STI_NAME_SIZE], uint32_t writer, uint32_t root, uint32_t n_parts)
+sti_name_part(char name[STI_NAME_SIZE], uint32_t writer, uint32_t number, uint32_t n_parts)
 {
     if (n_parts == 1)
         (void)snprintf(name, STI_NAME_SIZE, "model.safetensors"); /* fits */
     else
-        (void)snprintf(name, STI_NAME_SIZE, "part-%" PRIu32 "-%" PRIu32 ".bin", writer, root);
+        (void)snprintf(name, STI_NAME_SIZE, "part-%" PRIu32 "-%" PRIu32 ".bin", writer, number);
 }
 
 /* Digits of a number without leading zeros; returns what follows, NULL where there is

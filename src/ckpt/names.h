@@ -30,10 +30,10 @@ sti_name_id(char id[STI_ID_SIZE], uint64_t session, uint64_t serial);
 void
 sti_name_make(char name[STI_NAME_SIZE], enum sti_name_kind kind, uint64_t step, const char *id);
 
-/* "model.safetensors" where the checkpoint has one part, which then is the whole
- * stream. */
+/* number: of the writer's own roots. "model.safetensors" where the checkpoint has one part,
+ * which then is the whole stream. */
 void
-sti_name_part(char name[STI_NAME_SIZE], uint32_t writer, uint32_t root, uint32_t n_parts);
+sti_name_part(char name[STI_NAME_SIZE], uint32_t writer, uint32_t number, uint32_t n_parts);
 
 /* What a name is. Fills ret_step and id for all kinds but OTHER (id empty for STEP). */
 enum sti_name_kind

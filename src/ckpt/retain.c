@@ -110,7 +110,7 @@ prepare_part_path(struct sti_retain *retain, struct sti_aio_op *op, bool is_dir)
     bool is_here = strcmp(root, ".") == 0;
 
     sti_name_make(dir, STI_NAME_PARTS, manifest->step, manifest->id);
-    sti_name_part(file, part->writer, part->root, manifest->n_parts);
+    sti_name_part(file, part->writer, part->number, manifest->n_parts);
     int n = snprintf(retain->path, sizeof(retain->path), "%s%s%s%s%s", is_here ? "" : root,
                      is_here ? "" : "/", dir, is_dir ? "" : "/", is_dir ? "" : file);
     op->dir_fd = is_here ? retain->dir_fd : AT_FDCWD;

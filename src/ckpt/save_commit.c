@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A save as a row of stages: parts are made, written, synced, closed and their
- * directories synced; the writers vote; the coordinator writes the manifest into a
+ * directories synced; the writers vote; the coordinator of several puts together what they
+ * have written and writes the header of that, in the same way; it writes the manifest into a
  * directory of its own and renames that to step-N, the one commit point; then the parent
  * is synced and the save is acknowledged. Each stage starts operations and is over when
  * all have ended; the order of stages is the order of the guarantee.
@@ -20,6 +21,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "ckpt/save_internal.h"
+#include "ckpt/scan.h"
 
 #define DIR_MODE 0777
 #define FILE_MODE 0666
@@ -116,7 +118,7 @@ start_on_files(struct sti_save *save, enum sti_aio_kind kind)
 static void
 start_on_paths(struct sti_save *save, struct sti_aio_op op)
 {
-    for (uint32_t at = 0; at < save->n_stripes; at++) {
+    for (uint32_t at = save->first_stripe; at < save->n_stripes; at++) {
         op.dir_fd = save->stripes[at].root->dir_fd;
         start(&save->stripes[at].chore, op);
     }
@@ -143,7 +145,7 @@ check_made(struct sti_save *save, struct sti_chore *chore)
 static void
 open_parts(struct sti_save *save)
 {
-    for (uint32_t at = 0; at < save->n_stripes; at++) {
+    for (uint32_t at = save->first_stripe; at < save->n_stripes; at++) {
         struct sti_stripe *stripe = &save->stripes[at];
         uint32_t direct = stripe->root->dio.is_direct ? O_DIRECT : 0;
 
@@ -170,7 +172,7 @@ check_opened(struct sti_save *save, struct sti_chore *chore)
 static void
 reserve(struct sti_save *save)
 {
-    for (uint32_t at = 0; at < save->n_stripes; at++) {
+    for (uint32_t at = save->first_stripe; at < save->n_stripes; at++) {
         struct sti_stripe *stripe = &save->stripes[at];
 
         start(&stripe->chore, (struct sti_aio_op){.kind = STI_AIO_ALLOCATE,
@@ -208,7 +210,7 @@ is_written(struct sti_save *save)
 static void
 set_sizes(struct sti_save *save)
 {
-    for (uint32_t at = 0; at < save->n_stripes; at++) {
+    for (uint32_t at = save->first_stripe; at < save->n_stripes; at++) {
         struct sti_stripe *stripe = &save->stripes[at];
 
         if (stripe->part.n_bytes % stripe->root->dio.block_bytes != 0)
@@ -278,22 +280,101 @@ note_speeds(struct sti_save *save)
     }
 }
 
+/* Work of a pool thread beside a look at the directory, which costs nothing. */
 static void
-cast(struct sti_save *save)
+start_work(struct sti_save *save, sti_aio_fn work)
+{
+    start(&save->chore, (struct sti_aio_op){.kind = STI_AIO_STATX,
+                                            .dir_fd = directory(save)->dir_fd,
+                                            .path = ".",
+                                            .statx_mask = STATX_TYPE,
+                                            .statx = &save->look->found,
+                                            .work = work,
+                                            .work_lane = STI_LANE_NORMAL});
+}
+
+/* What this writer has written, in the stream of its own. Parts, roots: room for them. */
+static struct sti_manifest
+own_manifest(const struct sti_save *save, struct sti_part *parts, const char **roots)
+{
+    const struct sti_saver_opts *opts = &save->saver->opts;
+    struct sti_manifest manifest = {.step = save->step,
+                                    .created_ns = sti_clock_wall_ns(),
+                                    .world = opts->world,
+                                    .chunk_bytes = opts->chunk_bytes,
+                                    .layout = save->layout,
+                                    .roots = roots,
+                                    .parts = parts,
+                                    .groups = save->groups,
+                                    .n_groups = save->n_groups,
+                                    .n_roots = opts->n_roots - opts->first_part_root,
+                                    .n_parts = save->n_stripes};
+
+    (void)snprintf(manifest.id, sizeof(manifest.id), "%s", save->id); /* fits */
+    for (uint32_t at = 0; at < manifest.n_roots; at++)
+        roots[at] = opts->roots[opts->first_part_root + at].path;
+    for (uint32_t at = 0; at < save->n_stripes; at++)
+        parts[at] = save->stripes[at].part;
+    return manifest;
+}
+
+static void
+encode_own(const struct sti_save *save, struct sti_text *text,
+           void (*encode)(const struct sti_manifest *manifest, struct sti_text *text))
 {
     const struct sti_saver_opts *opts = &save->saver->opts;
     struct sti_part *parts = sti_mem_new(save->n_stripes, sizeof(*parts));
-    struct sti_ballot ballot = {.code = save->result, .n_parts = save->n_stripes, .parts = parts};
+    const char **roots = sti_mem_new(opts->n_roots, sizeof(*roots));
 
-    if (!parts) {
-        sti_save_fail(save, NULL, "vote", -ENOMEM);
-        ballot.code = save->result;
+    text->is_failed = !parts || !roots;
+    if (!text->is_failed) {
+        struct sti_manifest manifest = own_manifest(save, parts, roots);
+
+        encode(&manifest, text);
     }
-    for (uint32_t at = 0; parts && at < save->n_stripes; at++)
-        parts[at] = save->stripes[at].part;
-    save->cast_parts = parts;
+    sti_mem_free(parts);
+    sti_mem_free(roots);
+}
+
+static void
+encode_ballot(struct sti_aio_op *op)
+{
+    struct sti_chore *chore = op->context;
+
+    encode_own(chore->save, &chore->save->ballot, sti_ballot_encode);
+}
+
+/* A writer alone needs none: what it has written is the manifest. */
+static void
+make_ballot(struct sti_save *save)
+{
+    if (save->saver->opts.world > 1)
+        start_work(save, encode_ballot);
+}
+
+static int
+check_ballot(struct sti_save *save, struct sti_chore *chore)
+{
+    if (chore->op.result < 0)
+        return chore->op.result;
+    return save->ballot.is_failed ? -ENOMEM : 0;
+}
+
+static void
+cast(struct sti_save *save)
+{
+    struct sti_ballot ballot = {.code = save->result};
+
+    if (save->result < 0) {
+        ballot.bytes = sti_mem_strdup(save->error.message); /* without it the code is told */
+        ballot.n_bytes = ballot.bytes ? strlen(ballot.bytes) : 0;
+    } else {
+        ballot.bytes = save->ballot.bytes;
+        ballot.n_bytes = save->ballot.n_bytes;
+        save->ballot = (struct sti_text){0};
+    }
     save->has_cast = true;
-    sti_vote_cast(vote_of(save), opts->writer, save->serial, &ballot);
+    sti_vote_cast(vote_of(save), save->saver->opts.writer, save->serial, &ballot);
 }
 
 static void
@@ -303,55 +384,160 @@ vote(struct sti_save *save)
     cast(save);
 }
 
+/* What another writer's verdict makes of this save: its words, where it has any. */
+static void
+fail_by(struct sti_save *save, const struct sti_verdict *verdict)
+{
+    if (verdict->code == 0 || save->result < 0)
+        return;
+    sti_save_fail(save, NULL, "vote", verdict->code);
+    if (verdict->text[0] != '\0')
+        (void)snprintf(save->error.message, sizeof(save->error.message), "rank %" PRIu32 ": %.230s",
+                       verdict->writer, verdict->text); /* cut is fine */
+    save->error.rank = (int)verdict->writer;
+}
+
+static void
+wake_at(struct sti_save *save, uint64_t due_ns)
+{
+    if (due_ns < save->saver->wake_ns)
+        save->saver->wake_ns = due_ns;
+}
+
 /* The coordinator waits for all ballots; one against is enough to end it. */
 static bool
 is_tallied(struct sti_save *save)
 {
     struct sti_verdict verdict;
+    uint64_t due_ns;
 
     if (save->saver->opts.writer != 0)
         return true;
-    if (!sti_vote_tally(vote_of(save), save->serial, save->ballots, &verdict))
+    if (!sti_vote_tally(vote_of(save), save->serial, save->ballots, &verdict, &due_ns)) {
+        wake_at(save, due_ns);
         return false;
-    if (verdict.code < 0 && save->result == 0) {
-        sti_save_fail(save, NULL, "vote", verdict.code);
-        save->error.rank = (int)verdict.writer;
     }
+    fail_by(save, &verdict);
     return true;
+}
+
+/* ---- what all have written --------------------------------------------------------- */
+
+/* On a pool thread: all ballots are in, and their bytes stay until the verdict. */
+static void
+merge(struct sti_aio_op *op)
+{
+    struct sti_chore *chore = op->context;
+    struct sti_save *save = chore->save;
+    const struct sti_saver_opts *opts = &save->saver->opts;
+    const struct sti_merge from = {.step = save->step,
+                                   .id = save->id,
+                                   .world = opts->world,
+                                   .chunk_bytes = opts->chunk_bytes,
+                                   .ballots = save->ballots};
+    stk_error why;
+    int rc = sti_merge(&save->merged, &from, &why);
+
+    if (rc == 0)
+        return;
+    save->merge_result = rc; /* the loop looks when the operation is done */
+    save->merge_rank = why.rank;
+    (void)snprintf(save->merge_text, sizeof(save->merge_text), "%s", why.message); /* fits */
+}
+
+static void
+put_together(struct sti_save *save)
+{
+    save->first_stripe = save->n_stripes; /* this writer's own are done */
+    if (save->saver->opts.world > 1)
+        start_work(save, merge);
+}
+
+static int
+check_merged(struct sti_save *save, struct sti_chore *chore)
+{
+    if (chore->op.result < 0)
+        return chore->op.result;
+    if (save->merge_result < 0) {
+        sti_save_fail(save, NULL, "vote", save->merge_result);
+        (void)snprintf(save->error.message, sizeof(save->error.message),
+                       "the save of step %" PRIu64 " failed: %.200s", save->step,
+                       save->merge_text); /* cut is fine */
+        save->error.rank = save->merge_rank;
+        return save->merge_result;
+    }
+    save->can_write = false; /* until its file is there */
+    return sti_save_add_header(save);
+}
+
+/* Looks at the next part: what cannot be seen from here, nobody will find here. */
+static void
+look_for_next(struct sti_save *save)
+{
+    const struct sti_scan scan = {.dir_fd = directory(save)->dir_fd};
+    struct sti_look *look = save->look;
+    int dir_fd = sti_scan_part_path(&scan, &save->merged.manifest, look->n_seen, look->path,
+                                    sizeof(look->path));
+
+    if (dir_fd == -ENAMETOOLONG) {
+        sti_save_fail(save, NULL, "look for the parts", dir_fd);
+        return;
+    }
+    start(&save->chore, (struct sti_aio_op){.kind = STI_AIO_STATX,
+                                            .dir_fd = dir_fd,
+                                            .path = look->path,
+                                            .statx_mask = STATX_SIZE,
+                                            .statx = &look->found});
+}
+
+static void
+look_for_parts(struct sti_save *save)
+{
+    struct sti_manifest *manifest = &save->merged.manifest;
+
+    if (save->saver->opts.world == 1)
+        return;
+    manifest->parts[manifest->n_parts++] = save->stripes[save->n_stripes - 1].part;
+    look_for_next(save);
+}
+
+static int
+check_seen(struct sti_save *save, struct sti_chore *chore)
+{
+    const struct sti_manifest *manifest = &save->merged.manifest;
+    struct sti_look *look = save->look;
+    const struct sti_part *part = &manifest->parts[look->n_seen];
+
+    if (chore->op.result == 0 && look->found.stx_size == part->n_bytes) {
+        if (++look->n_seen < manifest->n_parts)
+            look_for_next(save);
+        return 0;
+    }
+    int rc = chore->op.result < 0 ? chore->op.result : -EIO;
+    sti_save_fail(save, NULL, "look for the parts", rc);
+    (void)sti_error_set_path(&save->error, rc, look->path,
+                             "the save of step %" PRIu64 " failed: the part that rank %" PRIu32
+                             " has written to root %.100s is not there for rank 0: it must be one "
+                             "directory for all",
+                             save->step, part->writer, manifest->roots[part->root]);
+    save->error.rank = (int)part->writer;
+    return rc;
 }
 
 /* ---- the manifest ------------------------------------------------------------------ */
 
-/* On a pool thread: all ballots are in, and their parts stay until the verdict. */
 static void
 encode(struct sti_aio_op *op)
 {
     struct sti_chore *chore = op->context;
     struct sti_save *save = chore->save;
-    const struct sti_saver_opts *opts = &save->saver->opts;
-    uint32_t n_roots = opts->n_roots - opts->first_part_root;
-    struct sti_part *parts = sti_mem_new(save->n_parts, sizeof(*parts));
-    const char **roots = sti_mem_new(n_roots, sizeof(*roots));
-    struct sti_manifest manifest = {.step = save->step,
-                                    .created_ns = sti_clock_wall_ns(),
-                                    .world = opts->world,
-                                    .chunk_bytes = opts->chunk_bytes,
-                                    .layout = save->layout,
-                                    .roots = roots,
-                                    .parts = parts,
-                                    .n_roots = n_roots};
 
-    (void)snprintf(manifest.id, sizeof(manifest.id), "%s", save->id); /* fits */
-    save->manifest.is_failed = !parts || !roots;
-    for (uint32_t at = 0; roots && at < n_roots; at++)
-        roots[at] = opts->roots[opts->first_part_root + at].path;
-    for (uint32_t writer = 0; parts && writer < opts->world; writer++)
-        for (uint32_t at = 0; at < save->ballots[writer].n_parts; at++)
-            if (manifest.n_parts < save->n_parts)
-                parts[manifest.n_parts++] = save->ballots[writer].parts[at];
-    sti_manifest_encode(&manifest, &save->manifest);
-    sti_mem_free(parts);
-    sti_mem_free(roots);
+    if (save->saver->opts.world == 1) {
+        encode_own(save, &save->manifest, sti_manifest_encode);
+        return;
+    }
+    save->merged.manifest.created_ns = sti_clock_wall_ns();
+    sti_manifest_encode(&save->merged.manifest, &save->manifest);
 }
 
 static void
@@ -493,8 +679,10 @@ decide(struct sti_save *save)
 
     if (save->saver->opts.writer != 0)
         return;
-    if (save->error.rank > 0)
-        verdict.writer = (uint32_t)save->error.rank;
+    if (save->result < 0) {
+        verdict.writer = save->error.rank > 0 ? (uint32_t)save->error.rank : 0;
+        (void)snprintf(verdict.text, sizeof(verdict.text), "%s", save->error.message); /* fits */
+    }
     sti_vote_decide(vote_of(save), save->serial, &verdict);
 }
 
@@ -502,14 +690,14 @@ static bool
 is_decided(struct sti_save *save)
 {
     struct sti_verdict verdict;
+    uint64_t due_ns;
 
-    if (!sti_vote_verdict(vote_of(save), save->serial, &verdict))
+    if (!sti_vote_verdict(vote_of(save), save->serial, &verdict, &due_ns)) {
+        wake_at(save, due_ns);
         return false;
-    save->keep_parts |= verdict.keep_parts;
-    if (verdict.code < 0 && save->result == 0) {
-        sti_save_fail(save, NULL, "vote", verdict.code);
-        save->error.rank = (int)verdict.writer;
     }
+    save->keep_parts |= verdict.keep_parts;
+    fail_by(save, &verdict);
     return true;
 }
 
@@ -529,7 +717,19 @@ static const struct stage stages[] = {
     {"close", close_parts, check_closed, NULL, false},
     {"sync directory", sync_part_dirs, NULL, NULL, false},
     {"sync root", sync_roots, NULL, NULL, false},
+    {"make the ballot", make_ballot, check_ballot, NULL, false},
     {"vote", vote, NULL, is_tallied, false},
+    {"put the ballots together", put_together, check_merged, NULL, true},
+    {"make the header's directory", make_dirs, check_made, NULL, true},
+    {"create the header", open_parts, check_opened, NULL, true},
+    {"reserve the header's space", reserve, check_reserved, NULL, true},
+    {"write the header", begin_writing, NULL, is_written, true},
+    {"set the header's size", set_sizes, NULL, NULL, true},
+    {"sync the header", sync_parts, NULL, NULL, true},
+    {"close the header", close_parts, check_closed, NULL, true},
+    {"sync the header's directory", sync_part_dirs, NULL, NULL, true},
+    {"sync the header's root", sync_roots, NULL, NULL, true},
+    {"look for the parts", look_for_parts, check_seen, NULL, true},
     {"make the manifest's directory", make_commit_dir, check_commit_dir, NULL, true},
     {"create the manifest", open_manifest, check_manifest_opened, NULL, true},
     {"write the manifest", write_manifest, check_manifest_written, NULL, true},
@@ -624,6 +824,7 @@ static void
 begin_undoing(struct sti_save *save)
 {
     save->is_undoing = true;
+    save->first_stripe = 0;
     save->stage = 0;
     save->is_started = false;
 }

@@ -21,6 +21,7 @@
 struct cursor {
     const struct sti_save *save;
     const struct sti_part *part;
+    const struct sti_layout *layout;
     uint32_t extent;
     uint64_t extent_at; /* in the extent */
     uint32_t tensor;    /* the first of the layout that ends behind the cursor */
@@ -33,7 +34,7 @@ cursor_seek(struct cursor *cursor, uint64_t part_offset)
         part_offset -= cursor->part->extents[cursor->extent++].n_bytes;
     cursor->extent_at = part_offset;
     cursor->tensor = sti_layout_first_behind(
-        &cursor->save->layout, cursor->part->extents[cursor->extent].offset + part_offset);
+        cursor->layout, cursor->part->extents[cursor->extent].offset + part_offset);
 }
 
 /* The bytes at the cursor that lie together in memory, at most n_bytes. */
@@ -41,7 +42,7 @@ static const char *
 cursor_run(const struct cursor *cursor, uint64_t n_bytes, uint64_t *ret_bytes)
 {
     const struct sti_part_extent *extent = &cursor->part->extents[cursor->extent];
-    const struct sti_layout *layout = &cursor->save->layout;
+    const struct sti_layout *layout = cursor->layout;
     uint64_t offset = extent->offset + cursor->extent_at;
     uint64_t left = extent->n_bytes - cursor->extent_at;
 
@@ -53,17 +54,18 @@ cursor_run(const struct cursor *cursor, uint64_t n_bytes, uint64_t *ret_bytes)
         return layout->header + offset;
     }
     const struct sti_layout_tensor *tensor = &layout->tensors[cursor->tensor];
+    const struct sti_source *source = &cursor->save->sources[cursor->tensor];
     uint64_t skip = offset - tensor->offset;
     uint64_t tensor_left = tensor->n_bytes - skip;
     *ret_bytes = left < tensor_left ? left : tensor_left;
-    return cursor->save->sources[cursor->tensor] + skip;
+    return source->bytes + (skip - source->from);
 }
 
 static void
 cursor_advance(struct cursor *cursor, uint64_t n_bytes)
 {
     const struct sti_part_extent *extent = &cursor->part->extents[cursor->extent];
-    const struct sti_layout *layout = &cursor->save->layout;
+    const struct sti_layout *layout = cursor->layout;
 
     cursor->extent_at += n_bytes;
     if (cursor->extent_at == extent->n_bytes) {
@@ -102,7 +104,8 @@ copy_and_sum(const struct sti_slot *slot)
 {
     char block[BLOCK_BYTES] __attribute__((aligned(64)));
     uint32_t chunk_bytes = slot->saver->opts.chunk_bytes;
-    struct cursor cursor = {.save = slot->stripe->save, .part = &slot->stripe->part};
+    struct cursor cursor = {
+        .save = slot->stripe->save, .part = &slot->stripe->part, .layout = slot->stripe->layout};
     uint32_t *crcs = slot->stripe->part.crcs + slot->offset / chunk_bytes;
     uint32_t at = 0;
 
@@ -128,10 +131,11 @@ copy_and_sum(const struct sti_slot *slot)
 
 /* Takes the captured stretch [offset, end) of the stream off its tensors. */
 static void
-note_captured_locked(struct sti_saver *saver, struct sti_save *save, uint64_t offset, uint64_t end)
-    STI_REQUIRES(&saver->lock)
+note_captured_locked(struct sti_saver *saver, const struct sti_stripe *stripe, uint64_t offset,
+                     uint64_t end) STI_REQUIRES(&saver->lock)
 {
-    const struct sti_layout *layout = &save->layout;
+    struct sti_save *save = stripe->save;
+    const struct sti_layout *layout = stripe->layout;
 
     (void)saver; /* its lock covers the counts */
     for (uint32_t idx = sti_layout_first_behind(layout, offset);
@@ -169,7 +173,7 @@ note_slot_captured_locked(struct sti_saver *saver, const struct sti_slot *slot)
             continue;
         }
         uint64_t n = extent->n_bytes - at < left ? extent->n_bytes - at : left;
-        note_captured_locked(saver, save, extent->offset + at, extent->offset + at + n);
+        note_captured_locked(saver, slot->stripe, extent->offset + at, extent->offset + at + n);
         left -= n;
         at = 0;
     }

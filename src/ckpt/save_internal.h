@@ -3,9 +3,12 @@
 #ifndef STI_CKPT_SAVE_INTERNAL_H
 #define STI_CKPT_SAVE_INTERNAL_H
 
+#include <sys/stat.h>
+
 #include "base/mem.h"
 #include "base/thread.h"
 #include "ckpt/manifest.h"
+#include "ckpt/merge.h"
 #include "ckpt/names.h"
 #include "ckpt/retain.h"
 #include "ckpt/saver.h"
@@ -25,6 +28,7 @@ struct sti_chore {
 struct sti_stripe {
     struct sti_save *save;
     struct sti_root *root;
+    const struct sti_layout *layout; /* of the stream that its extents are of */
     struct sti_part part;
     char path[2 * STI_NAME_SIZE]; /* root-relative */
     int fd;
@@ -58,6 +62,20 @@ struct sti_slot {
     struct sti_slot *next; /* of the saver's filled */
 };
 
+/* A look at the files of others. */
+struct sti_look {
+    struct statx found;
+    char path[2048];
+    uint32_t n_seen; /* parts of the manifest */
+};
+
+/* Where a tensor's bytes are: those from a place in it on that this writer writes. */
+struct sti_source {
+    const char *bytes;
+    uint64_t from;
+    uint64_t n_bytes;
+};
+
 /* A save from begin to end. Its memory is the loop's from submission on, but for what is
  * said to be under the saver's lock. */
 struct sti_save {
@@ -69,12 +87,15 @@ struct sti_save {
     char commit_name[STI_NAME_SIZE];
     char step_name[STI_NAME_SIZE];
     char manifest_path[2 * STI_NAME_SIZE];
-    struct sti_layout layout;
-    const char **sources; /* of each tensor of the layout */
-    char *copies;         /* of those that were not stable */
-    struct sti_stripe *stripes;
+    struct sti_layout layout; /* of what this writer holds */
+    struct sti_group *groups; /* of the layout's owners */
+    uint32_t n_groups;
+    uint32_t *group_writers;    /* memory of the groups */
+    struct sti_source *sources; /* of each tensor of the layout */
+    char *copies;               /* of those that were not stable */
+    struct sti_stripe *stripes; /* and room for one more: the header's */
     uint32_t n_stripes;
-    uint32_t n_parts; /* of all writers */
+    uint32_t first_stripe; /* that stages are about; those before are done */
     uint64_t begun_ns;
 
     /* Under the lock. By tensor as given: stable bytes not captured yet. */
@@ -95,8 +116,13 @@ struct sti_save {
     int result;
     stk_error error;
     struct sti_chore chore;
-    struct sti_ballot *ballots;  /* world; of the coordinator */
-    struct sti_part *cast_parts; /* of this writer's ballot */
+    struct sti_ballot *ballots; /* world; of the coordinator */
+    struct sti_text ballot;     /* until it is cast */
+    struct sti_merged merged;   /* of the coordinator of several */
+    int merge_result;           /* and why, where that failed */
+    int merge_rank;
+    char merge_text[STK_ERROR_MESSAGE_SIZE];
+    struct sti_look *look;
     struct sti_text manifest;
     uint64_t manifest_done;
     int manifest_fd;
@@ -137,6 +163,10 @@ sti_save_new(struct sti_save **ret_save, struct sti_saver *saver,
              const struct sti_saver_request *request, uint64_t serial, stk_error *err);
 void
 sti_save_free(struct sti_save *save);
+
+/* Adds the stripe of the merged stream's header. Errors: -ENOMEM. Loop. */
+int
+sti_save_add_header(struct sti_save *save);
 
 /* ---- save_fill.c ------------------------------------------------------------------- */
 

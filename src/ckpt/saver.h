@@ -13,7 +13,7 @@
 #include <stoker/types.h>
 
 #include "base/pool.h"
-#include "ckpt/layout.h"
+#include "ckpt/manifest.h"
 #include "ckpt/root.h"
 #include "ckpt/vote.h"
 #include "io/aio.h"
@@ -49,16 +49,22 @@ struct sti_saver_opts {
     struct sti_vote *vote;
 };
 
-/* A tensor to be saved. data: borrowed for the call, or, with is_stable, until it is
- * captured. */
+/* A tensor that this writer holds. data: borrowed for the call, or, with is_stable, until it
+ * is captured. */
 struct sti_saver_tensor {
     const void *data;
     bool is_stable;
 };
 
-/* inputs and tensors: one each, in the same order. */
+/*
+ * inputs and tensors: one each, in the same order; what this writer holds. An input's owner
+ * is a group of writers by its number, STI_LAYOUT_SHARED or STI_LAYOUT_OWN. All writers of a
+ * group give its tensors, in the same order. groups: this writer is in each of them.
+ */
 struct sti_saver_request {
     uint64_t step;
+    const struct sti_group *groups;
+    uint32_t n_groups;
     const struct sti_layout_input *inputs;
     const struct sti_saver_tensor *tensors;
     uint32_t n_tensors;

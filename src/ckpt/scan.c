@@ -167,7 +167,7 @@ sti_scan_part_path(const struct sti_scan *scan, const struct sti_manifest *manif
     char file[STI_NAME_SIZE];
 
     sti_name_make(dir, STI_NAME_PARTS, manifest->step, manifest->id);
-    sti_name_part(file, manifest->parts[part].writer, manifest->parts[part].root,
+    sti_name_part(file, manifest->parts[part].writer, manifest->parts[part].number,
                   manifest->n_parts);
     int n =
         snprintf(path, path_size, "%s%s%s/%s", is_here ? "" : root, is_here ? "" : "/", dir, file);

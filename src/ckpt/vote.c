@@ -1,163 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The vote among threads. Two rounds may be open at a time: a writer that knows a verdict
- * may cast on the next save while another has not looked yet; none can be two ahead,
- * because the verdict between needs everybody's ballot. So round r uses slot r modulo 2.
- *
- * Any thread enters; the lock (STI_RANK_VOTE) is held for copies only.
- */
-#include "ckpt/vote.h"
-
-#include <errno.h>
-
-#include "base/mem.h"
-#include "base/thread.h"
-
-#define WORLD_MAX 65536u
-
-struct round {
-    uint64_t serial; /* UINT64_MAX: none yet */
-    uint32_t n_cast;
-    uint32_t n_against;
-    bool is_decided;
-    struct sti_verdict against; /* the first that was */
-    struct sti_verdict verdict;
-    struct sti_ballot *ballots; /* world */
-};
-
-struct sti_vote {
-    struct sti_mutex lock;
-    uint32_t world;
-    struct round rounds[2] STI_GUARDED_BY(&lock);
-    struct sti_aio **aios STI_GUARDED_BY(&lock);
-};
-
-/* Nobody else knows a vote while it is made or freed, so its lock is not taken there. */
-int
-sti_vote_new(struct sti_vote **ret_vote, uint32_t world) STI_NO_ANALYSIS
-{
-    if (world == 0 || world > WORLD_MAX)
-        return -EINVAL;
-    struct sti_vote *vote = sti_mem_new(1, sizeof(*vote));
-    if (!vote)
-        return -ENOMEM;
-    int rc = sti_mutex_init(&vote->lock, STI_RANK_VOTE);
-    if (rc < 0) {
-        sti_mem_free(vote);
-        return rc;
-    }
-    vote->world = world;
-    vote->aios = sti_mem_new(world, sizeof(struct sti_aio *));
-    for (int at = 0; at < 2; at++) {
-        vote->rounds[at].serial = UINT64_MAX;
-        vote->rounds[at].ballots = sti_mem_new(world, sizeof(struct sti_ballot));
-    }
-    if (!vote->aios || !vote->rounds[0].ballots || !vote->rounds[1].ballots) {
-        sti_vote_free(vote);
-        return -ENOMEM;
-    }
-    *ret_vote = vote;
-    return 0;
-}
+/* Votes of any kind. */
+#include "ckpt/vote_internal.h"
 
 void
-sti_vote_free(struct sti_vote *vote) STI_NO_ANALYSIS
+sti_vote_free(struct sti_vote *vote)
 {
-    if (!vote)
-        return;
-    sti_mem_free(vote->aios);
-    sti_mem_free(vote->rounds[0].ballots);
-    sti_mem_free(vote->rounds[1].ballots);
-    sti_mutex_fini(&vote->lock);
-    sti_mem_free(vote);
+    if (vote)
+        vote->method->free(vote);
 }
 
 void
 sti_vote_join(struct sti_vote *vote, uint32_t writer, struct sti_aio *aio)
 {
-    sti_mutex_lock(&vote->lock);
-    vote->aios[writer] = aio;
-    sti_mutex_unlock(&vote->lock);
-}
-
-static struct round *
-round_locked(struct sti_vote *vote, uint64_t serial) STI_REQUIRES(&vote->lock)
-{
-    struct round *round = &vote->rounds[serial % 2];
-
-    if (round->serial != serial) {
-        round->serial = serial;
-        round->n_cast = 0;
-        round->n_against = 0;
-        round->is_decided = false;
-    }
-    return round;
-}
-
-static void
-wake_locked(struct sti_vote *vote) STI_REQUIRES(&vote->lock)
-{
-    for (uint32_t writer = 0; writer < vote->world; writer++)
-        if (vote->aios[writer])
-            sti_aio_wake(vote->aios[writer]);
+    vote->method->join(vote, writer, aio);
 }
 
 void
 sti_vote_cast(struct sti_vote *vote, uint32_t writer, uint64_t serial,
               const struct sti_ballot *ballot)
 {
-    sti_mutex_lock(&vote->lock);
-    struct round *round = round_locked(vote, serial);
-
-    round->ballots[writer] = *ballot;
-    round->n_cast++;
-    if (ballot->code < 0 && round->n_against++ == 0)
-        round->against = (struct sti_verdict){.code = ballot->code, .writer = writer};
-    wake_locked(vote);
-    sti_mutex_unlock(&vote->lock);
+    vote->method->cast(vote, writer, serial, ballot);
 }
 
 bool
 sti_vote_tally(struct sti_vote *vote, uint64_t serial, struct sti_ballot *ballots,
-               struct sti_verdict *ret_verdict)
+               struct sti_verdict *ret_verdict, uint64_t *ret_due_ns)
 {
-    sti_mutex_lock(&vote->lock);
-    const struct round *round = round_locked(vote, serial);
-    bool is_against = round->n_against > 0;
-    bool is_certain = is_against || round->n_cast == vote->world;
-
-    if (is_against)
-        *ret_verdict = round->against;
-    else if (is_certain) {
-        *ret_verdict = (struct sti_verdict){.code = 0};
-        for (uint32_t writer = 0; writer < vote->world; writer++)
-            ballots[writer] = round->ballots[writer];
-    }
-    sti_mutex_unlock(&vote->lock);
-    return is_certain;
+    return vote->method->tally(vote, serial, ballots, ret_verdict, ret_due_ns);
 }
 
 void
 sti_vote_decide(struct sti_vote *vote, uint64_t serial, const struct sti_verdict *verdict)
 {
-    sti_mutex_lock(&vote->lock);
-    struct round *round = round_locked(vote, serial);
-
-    round->is_decided = true;
-    round->verdict = *verdict;
-    wake_locked(vote);
-    sti_mutex_unlock(&vote->lock);
+    vote->method->decide(vote, serial, verdict);
 }
 
 bool
-sti_vote_verdict(struct sti_vote *vote, uint64_t serial, struct sti_verdict *ret_verdict)
+sti_vote_verdict(struct sti_vote *vote, uint64_t serial, struct sti_verdict *ret_verdict,
+                 uint64_t *ret_due_ns)
 {
-    sti_mutex_lock(&vote->lock);
-    const struct round *round = round_locked(vote, serial);
-    bool is_decided = round->is_decided;
-
-    if (is_decided)
-        *ret_verdict = round->verdict;
-    sti_mutex_unlock(&vote->lock);
-    return is_decided;
+    return vote->method->verdict(vote, serial, ret_verdict, ret_due_ns);
 }

@@ -22,6 +22,17 @@ sti_partition_cuts_max(const struct sti_partition *partition)
     return partition->n_spans + partition->n_targets;
 }
 
+uint64_t
+sti_partition_share(uint64_t n_bytes, uint32_t n, uint32_t member, uint32_t chunk_bytes)
+{
+    uint64_t n_chunks = n_bytes / chunk_bytes + (n_bytes % chunk_bytes > 0 ? 1 : 0);
+    /* n_chunks x member / n, without what 64 bits do not hold. */
+    uint64_t first = n_chunks / n * member + n_chunks % n * member / n;
+    uint64_t from = first * chunk_bytes;
+
+    return member >= n || from > n_bytes ? n_bytes : from;
+}
+
 /* The target of an owner that would end first with n_bytes more; UINT32_MAX: it has
  * none. */
 static uint32_t

@@ -50,6 +50,11 @@ struct sti_partition {
 uint32_t
 sti_partition_cuts_max(const struct sti_partition *partition);
 
+/* Where the share of a member of n begins in n_bytes that all of them hold: at a chunk, shares
+ * being equal within one; with member n, n_bytes. */
+uint64_t
+sti_partition_share(uint64_t n_bytes, uint32_t n, uint32_t member, uint32_t chunk_bytes);
+
 /*
  * Fills cuts (room for sti_partition_cuts_max()) and returns how many there are.
  * load_bytes: scratch for 2 x n_targets values; the first n_targets hold the bytes of

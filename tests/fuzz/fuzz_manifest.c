@@ -47,7 +47,7 @@ check_manifest(const struct sti_manifest *manifest)
         const struct sti_part *part = &manifest->parts[at];
         uint64_t n_bytes = 0;
 
-        must(part->root < manifest->n_roots && part->writer < manifest->world);
+        must(part->root < manifest->n_roots && part->writer <= manifest->world);
         must(manifest->roots[part->root][0] == '/' ||
              strcmp(manifest->roots[part->root], ".") == 0);
         for (uint32_t idx = 0; idx < part->n_extents; idx++)
@@ -58,6 +58,21 @@ check_manifest(const struct sti_manifest *manifest)
             sum += part->crcs[idx];
     }
     must(sum <= UINT64_MAX / 2);
+}
+
+/* Owners are groups, and groups are of writers. */
+static void
+check_ballot(const struct sti_manifest *ballot)
+{
+    check_manifest(ballot);
+    for (uint32_t idx = 0; idx < ballot->layout.n_tensors; idx++) {
+        uint32_t owner = ballot->layout.tensors[idx].owner;
+
+        must(owner < ballot->n_groups || owner == STI_LAYOUT_SHARED || owner == STI_LAYOUT_OWN);
+    }
+    for (uint32_t at = 0; at < ballot->n_groups; at++)
+        for (uint32_t idx = 0; idx < ballot->groups[at].n_writers; idx++)
+            must(ballot->groups[at].writers[idx] < ballot->world);
 }
 
 static void
@@ -82,6 +97,13 @@ try_manifest(const uint8_t *bytes, size_t n_bytes)
     int rc = sti_manifest_decode(&manifest, text, n_bytes + COVERED_AT, &err);
     if (rc == 0)
         check_manifest(&manifest);
+    else
+        check_refused(rc, &err);
+    if (rc == 0)
+        sti_manifest_fini(&manifest);
+    rc = sti_ballot_decode(&manifest, text, n_bytes + COVERED_AT, &err);
+    if (rc == 0)
+        check_ballot(&manifest);
     else
         check_refused(rc, &err);
     if (rc == 0)

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Votes of ranks, over every method: what rank 0 counts is what they have cast, all believe
+ * what it says, one that does not vote is named, and one that never hears what was decided
+ * keeps what may be a checkpoint.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "ckpt/vote_ranks.h"
+#include "comm_util.h"
+
+#define WORLD 4u
+#define LONG_NS (20 * STI_NS_PER_S)
+#define SHORT_NS (STI_NS_PER_S / 5)
+
+/* A team whose members vote. */
+struct voters {
+    struct team team;
+    struct sti_vote *votes[WORLD];
+    struct sti_ballot ballots[WORLD]; /* that rank 0 has counted */
+};
+
+static void
+serve(struct member *member, struct sti_comm_incoming *incoming)
+{
+    sti_vote_ranks_on_request(member->context, incoming);
+}
+
+static void
+voters_open(struct voters *voters, const char *method, uint64_t timeout_ns)
+{
+    team_init(&voters->team, method, WORLD);
+    for (uint32_t rank = 0; rank < WORLD; rank++) {
+        voters->team.members[rank].opts.timeout_ns = STI_NS_PER_S;
+        voters->team.members[rank].opts.retry_ns = 50 * MS;
+    }
+    team_open(&voters->team);
+    for (uint32_t rank = 0; rank < WORLD; rank++) {
+        const struct sti_vote_ranks_opts opts = {
+            .comm = team_comm(&voters->team, rank), .verb = VERB_GET, .timeout_ns = timeout_ns};
+
+        assert_int_equal(sti_vote_ranks_new(&voters->votes[rank], &opts), 0);
+        voters->team.members[rank].context = voters->votes[rank];
+        voters->team.members[rank].serve = serve;
+    }
+}
+
+/* Until nothing of a vote is under way; the others go on meanwhile. */
+static void
+leave(struct voters *voters, uint32_t rank)
+{
+    if (!voters->votes[rank])
+        return;
+    sti_vote_ranks_leave(voters->votes[rank]);
+    for (int turn = 0; turn < 2000 && !sti_vote_ranks_is_idle(voters->votes[rank]); turn++)
+        team_pass(&voters->team, 5);
+    assert_true(sti_vote_ranks_is_idle(voters->votes[rank]));
+}
+
+static void
+voters_close(struct voters *voters)
+{
+    for (uint32_t rank = 0; rank < WORLD; rank++)
+        leave(voters, rank);
+    for (uint32_t rank = 0; rank < WORLD; rank++)
+        sti_vote_free(voters->votes[rank]);
+    team_close(&voters->team);
+}
+
+/* Byte at of what a rank has written. */
+static char
+byte_of(uint64_t serial, uint32_t rank, uint64_t at)
+{
+    return (char)(at * 5 + at / 300 + rank * 77 + serial * 13);
+}
+
+static uint64_t
+bytes_of(uint64_t serial, uint32_t rank)
+{
+    return serial % 3 == 0 ? 100 + rank : 1500000 * serial + rank;
+}
+
+/* words NULL: for it. */
+static void
+cast(struct voters *voters, uint32_t rank, uint64_t serial, const char *words)
+{
+    struct sti_ballot ballot = {.code = words ? -EIO : 0};
+
+    ballot.n_bytes = words ? strlen(words) : bytes_of(serial, rank);
+    ballot.bytes = words ? sti_mem_strdup(words) : sti_mem_new(ballot.n_bytes, 1);
+    assert_non_null(ballot.bytes);
+    for (uint64_t at = 0; !words && at < ballot.n_bytes; at++)
+        ballot.bytes[at] = byte_of(serial, rank, at);
+    sti_vote_cast(voters->votes[rank], rank, serial, &ballot);
+}
+
+static void
+tally(struct voters *voters, uint64_t serial, struct sti_verdict *ret_verdict)
+{
+    uint64_t due_ns;
+
+    for (int turn = 0; turn < 4000; turn++) {
+        if (sti_vote_tally(voters->votes[0], serial, voters->ballots, ret_verdict, &due_ns))
+            return;
+        team_pass(&voters->team, 5);
+    }
+    fail_msg("nothing is certain");
+}
+
+static void
+hear(struct voters *voters, uint32_t rank, uint64_t serial, struct sti_verdict *ret_verdict)
+{
+    uint64_t due_ns;
+
+    for (int turn = 0; turn < 4000; turn++) {
+        if (sti_vote_verdict(voters->votes[rank], serial, ret_verdict, &due_ns))
+            return;
+        team_pass(&voters->team, 5);
+    }
+    fail_msg("rank %u hears nothing", rank);
+}
+
+static void
+expect_all_hear(struct voters *voters, uint64_t serial, const struct sti_verdict *expected)
+{
+    for (uint32_t rank = 0; rank < WORLD; rank++) {
+        struct sti_verdict verdict;
+
+        hear(voters, rank, serial, &verdict);
+        assert_int_equal(verdict.code, expected->code);
+        assert_int_equal(verdict.writer, expected->writer);
+        assert_int_equal(verdict.keep_parts, expected->keep_parts);
+        assert_string_equal(verdict.text, expected->text);
+    }
+}
+
+static void
+for_each_method(void (*test)(struct voters *voters, const char *method))
+{
+    for (const char *const *method = team_methods(); *method; method++) {
+        struct voters *voters = calloc(1, sizeof(*voters));
+
+        assert_non_null(voters);
+        test(voters, *method);
+        voters_close(voters);
+        free(voters);
+    }
+}
+
+/* ---- all are there ----------------------------------------------------------------- */
+
+static void
+all_for_it(struct voters *voters, const char *method)
+{
+    voters_open(voters, method, LONG_NS);
+    for (uint64_t serial = 0; serial < 4; serial++) {
+        struct sti_verdict verdict;
+
+        for (uint32_t at = 0; at < WORLD; at++)
+            cast(voters, (uint32_t)(at + serial) % WORLD, serial, NULL);
+        tally(voters, serial, &verdict);
+        assert_int_equal(verdict.code, 0);
+        for (uint32_t rank = 0; rank < WORLD; rank++) {
+            assert_int_equal(voters->ballots[rank].n_bytes, bytes_of(serial, rank));
+            for (uint64_t at = 0; at < bytes_of(serial, rank); at++)
+                if (voters->ballots[rank].bytes[at] != byte_of(serial, rank, at))
+                    fail_msg("rank %u, byte %llu", rank, (unsigned long long)at);
+        }
+        verdict = (struct sti_verdict){.code = 0};
+        sti_vote_decide(voters->votes[0], serial, &verdict);
+        expect_all_hear(voters, serial, &verdict);
+    }
+}
+
+static void
+test_all_for_it(void **unused)
+{
+    (void)unused;
+    for_each_method(all_for_it);
+}
+
+/* Each is against it in its turn, and the next save goes well. */
+static void
+one_against(struct voters *voters, const char *method)
+{
+    voters_open(voters, method, LONG_NS);
+    for (uint64_t serial = 0; serial < WORLD; serial++) {
+        struct sti_verdict verdict;
+
+        for (uint32_t rank = 0; rank < WORLD; rank++)
+            cast(voters, rank, serial, rank == serial ? "its disk is full" : NULL);
+        tally(voters, serial, &verdict);
+        assert_int_equal(verdict.code, -EIO);
+        assert_int_equal(verdict.writer, serial);
+        assert_string_equal(verdict.text, "its disk is full");
+        sti_vote_decide(voters->votes[0], serial, &verdict);
+        expect_all_hear(voters, serial, &verdict);
+    }
+}
+
+static void
+test_one_against(void **unused)
+{
+    (void)unused;
+    for_each_method(one_against);
+}
+
+/* ---- somebody is not --------------------------------------------------------------- */
+
+/* One does not vote: the others are told who, and so is it when it comes. */
+static void
+one_is_late(struct voters *voters, const char *method)
+{
+    struct sti_verdict verdict;
+    struct sti_verdict late;
+
+    voters_open(voters, method, SHORT_NS);
+    for (uint32_t rank = 0; rank < WORLD; rank++)
+        if (rank != 2)
+            cast(voters, rank, 0, NULL);
+    tally(voters, 0, &verdict);
+    assert_int_equal(verdict.code, -ETIMEDOUT);
+    assert_int_equal(verdict.writer, 2);
+    assert_non_null(strstr(verdict.text, "not voted"));
+    sti_vote_decide(voters->votes[0], 0, &verdict);
+    cast(voters, 2, 0, NULL);
+    hear(voters, 2, 0, &late);
+    assert_int_equal(late.code, -ETIMEDOUT);
+    expect_all_hear(voters, 0, &verdict);
+}
+
+static void
+test_one_is_late(void **unused)
+{
+    (void)unused;
+    for_each_method(one_is_late);
+}
+
+/* Rank 0 is gone before it has said anything: who was for it keeps its parts. */
+static void
+nobody_counts(struct voters *voters, const char *method)
+{
+    struct sti_verdict verdict;
+
+    voters_open(voters, method, SHORT_NS);
+    leave(voters, 0);
+    sti_vote_free(voters->votes[0]);
+    voters->votes[0] = NULL;
+    team_leave(&voters->team, 0);
+    cast(voters, 1, 0, NULL);
+    cast(voters, 2, 0, "its disk is full");
+    hear(voters, 1, 0, &verdict);
+    assert_true(verdict.code < 0 && verdict.keep_parts && verdict.writer == 0);
+    hear(voters, 2, 0, &verdict);
+    assert_true(verdict.code < 0 && !verdict.keep_parts && verdict.writer == 0);
+}
+
+static void
+test_nobody_counts(void **unused)
+{
+    (void)unused;
+    for_each_method(nobody_counts);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_for_it),
+        cmocka_unit_test(test_one_against),
+        cmocka_unit_test(test_one_is_late),
+        cmocka_unit_test(test_nobody_counts),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
