@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures how fast a rank fetches samples of 108 KB that a peer holds, against UCX's own benchmark.
+"""Measures how fast a rank fetches samples of 108 KB that a peer holds, against UCX's benchmark.
 
     bench/peers.py [--rounds N] [--busy] [LINK...]      default: 5 rounds, tcp shm
 

@@ -175,7 +175,7 @@ def test_lost_rank(failures, stoker, folder, n_bytes, sizes, how):
 
 
 def test_told(failures, stoker, path):
-    """What comes from where is told beforehand; by the published policy, as the simulator has it."""
+    """What comes from where is told beforehand; by the published policy as by the simulator."""
     samples, n_bytes = 2000, 2000
     with open(path, "wb") as file:
         file.write(random.Random(8).randbytes(samples * n_bytes))
@@ -184,8 +184,8 @@ def test_told(failures, stoker, path):
          f"ranks={WORLD}", "--set", "epochs=8", "--set", f"samples={samples}", "--json"],
         capture_output=True, text=True, check=True, timeout=LIMIT_S).stdout)["policies"][0]
     for policy in ("coordinated", "paper"):
-        job = Job(stoker, path, "--format record --record-bytes 2000 --batch 4 --epochs 8 --explain "
-                  f"--policy {policy} --ram-bytes {n_bytes * (samples // WORLD + 1)} "
+        job = Job(stoker, path, "--format record --record-bytes 2000 --batch 4 --epochs 8 "
+                  f"--explain --policy {policy} --ram-bytes {n_bytes * (samples // WORLD + 1)} "
                   f"--staging-bytes {32 * n_bytes}")
         for rank, result in enumerate(job.end()):
             failures.check(result is not None, f"told: rank {rank} failed: {job.errors[rank]}")

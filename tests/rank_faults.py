@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Four ranks of 'stoker bench load' over UCX, of which one is lost: killed, stopped, or cut off, before
-it has come, in the first epoch and later. The others end in time, either with the right bytes or with
-an error that names the rank. All are terminated at once: nothing hangs.
+"""Four ranks of 'stoker bench load' over UCX, of which one is lost: killed, stopped, or cut off,
+before it has come, in the first epoch and later. The others end in time, either with the right
+bytes or with an error that names the rank. All are terminated at once: nothing hangs.
 
     rank_faults.py STOKER
 
@@ -105,7 +105,7 @@ class Job:
     def __init__(self, hosts, stoker, folder):
         global next_port
         next_port += 1
-        more = ["--tier", "ram:16M", "--ram-bytes", str(SAMPLES // WORLD * SAMPLE_BYTES + SAMPLE_BYTES),
+        more = ["--tier", "ram:16M", "--ram-bytes", str((SAMPLES // WORLD + 1) * SAMPLE_BYTES),
                 "--staging-bytes", str(12 * SAMPLE_BYTES), "--compute-us", "60000",
                 "--start-timeout-ms", str(START_MS), "--peer-timeout-ms", str(PEER_MS),
                 "--close-timeout-ms", str(CLOSE_MS)]
@@ -118,7 +118,7 @@ class Job:
                 stderr=subprocess.PIPE, text=True, env={**os.environ, **given}))
 
     def wait_for(self, phase):
-        """Until the job is in a phase; the first epoch of 8 batches takes half a second and more."""
+        """Until the job is in a phase; the first epoch of 8 batches takes half a second at least."""
         if phase == "start":
             return
         if phase == "first epoch":

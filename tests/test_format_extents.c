@@ -92,13 +92,13 @@ test_samples(void **state)
     sti_dataset_close(dataset);
 }
 
-/* Other samples, other files and files that have changed have another fingerprint. */
+/* Other samples and other files have another fingerprint; changed ones another identity. */
 static void
 test_fingerprint(void **state)
 {
     const struct timespec times[2] = {{.tv_sec = 5}, {.tv_sec = 6}};
     stk_extent extents[2] = {{files[0], 1, 5, -1}, {files[1], 1, 5, -1}};
-    uint64_t seen[5];
+    uint64_t seen[5], identities[5];
 
     (void)state;
     for (int round = 0; round < 5; round++) {
@@ -110,10 +110,13 @@ test_fingerprint(void **state)
             assert_int_equal(utimensat(AT_FDCWD, files[1], times, 0), 0);
         struct sti_dataset *dataset = open_extents(extents, 2);
         seen[round] = sti_dataset_fingerprint(dataset);
+        identities[round] = sti_dataset_identity(dataset);
         sti_dataset_close(dataset);
     }
     assert_true(seen[0] == seen[1] && seen[1] != seen[2] && seen[2] != seen[3] &&
-                seen[3] != seen[4]);
+                seen[3] == seen[4]);
+    assert_true(identities[0] == identities[1] && identities[1] != identities[2] &&
+                identities[2] != identities[3] && identities[3] != identities[4]);
 }
 
 static void

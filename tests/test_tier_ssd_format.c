@@ -12,7 +12,7 @@
 #include "base/crc32c.h"
 #include "tier/ssd_format.h"
 
-static const struct sti_ssd_identity identity = {.fingerprint = 0x1122334455667788,
+static const struct sti_ssd_identity identity = {.dataset_id = 0x1122334455667788,
                                                  .nonce = 0x99aabbccddeeff01};
 static const struct sti_ssd_record record = {
     .sample = 77, .offset = 64 * 1000, .n_bytes = 4711, .crc = 0xdeadbeef};
@@ -58,7 +58,7 @@ test_header_of_another_is_refused(void **state)
     others[1].offset += 64;
     others[2].n_bytes--;
     strangers[0].nonce++;
-    strangers[1].fingerprint++;
+    strangers[1].dataset_id++;
     sti_ssd_header_encode(header, &identity, &record);
     for (int at = 0; at < 3; at++)
         assert_false(sti_ssd_header_check(header, &identity, &others[at]));
@@ -94,16 +94,16 @@ test_entries(void **state)
 static void
 test_head(void **state)
 {
-    struct sti_ssd_identity found = {.fingerprint = identity.fingerprint};
+    struct sti_ssd_identity found = {.dataset_id = identity.dataset_id};
     char head[STI_SSD_HEAD_BYTES];
 
     (void)state;
     sti_ssd_head_encode(head, &identity);
     assert_int_equal(sti_ssd_head_check(head, &found), 0);
     assert_int_equal(found.nonce, identity.nonce);
-    found.fingerprint++;
+    found.dataset_id++;
     assert_int_equal(sti_ssd_head_check(head, &found), STK_E_CORRUPT);
-    found.fingerprint--;
+    found.dataset_id--;
     head[8]++;
     assert_int_equal(sti_ssd_head_check(head, &found), STK_E_VERSION);
     head[8]--;

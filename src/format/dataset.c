@@ -321,6 +321,12 @@ sti_dataset_fingerprint(const struct sti_dataset *dataset)
     return dataset->index.head.fingerprint;
 }
 
+uint64_t
+sti_dataset_identity(const struct sti_dataset *dataset)
+{
+    return dataset->identity;
+}
+
 void
 sti_dataset_info(const struct sti_dataset *dataset, stk_dataset_info *ret_info)
 {

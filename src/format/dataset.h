@@ -155,6 +155,15 @@ sti_dataset_largest(const struct sti_dataset *dataset, uint64_t k);
 uint64_t
 sti_dataset_fingerprint(const struct sti_dataset *dataset);
 
+/*
+ * Identifies the samples and the files that they lie in, as far as names, times and sizes
+ * tell: what caches that outlive the job know them by. Another data set of the same shape
+ * has another one, and so has a copy elsewhere, or the same one once it was changed and
+ * indexed again.
+ */
+uint64_t
+sti_dataset_identity(const struct sti_dataset *dataset);
+
 /* Fills everything but size. Any thread. */
 void
 sti_dataset_info(const struct sti_dataset *dataset, stk_dataset_info *ret_info);

@@ -33,6 +33,7 @@ struct sti_dataset {
     char *shown;      /* the directory as it was given; owned */
     char *index_path; /* NULL: in memory only; owned */
     int dir_fd;       /* -1 until it is open */
+    uint64_t identity;
     bool was_built;
     struct sti_view *view; /* owned; NULL: not a view */
     uint32_t n_users;      /* views of it; atomic */

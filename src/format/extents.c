@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A data set of extents that the program lists: an index as shards have one, made from
- * the list and kept in memory. The files' sizes and times are in its fingerprint, because
- * nothing else says what is in them. One thread, the aio's owner.
+ * the list and kept in memory. The files' paths are in its fingerprint, because nothing
+ * else says what is in them. One thread, the aio's owner.
  */
 #include "format/extents.h"
 
@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "format/dataset_internal.h"
 #include "format/hash.h"
+#include "format/identity.h"
 #include "format/time.h"
 #include "io/aio.h"
 
@@ -167,8 +168,6 @@ put_file(struct listing *listing, uint32_t source_idx)
                                       .n_bytes = found.stx_size};
     sti_index_put_source(&listing->writer, source_idx, &source);
     *fingerprint = sti_hash(*fingerprint, path, strlen(path) + 1);
-    *fingerprint = sti_hash_u64(*fingerprint, (uint64_t)source.mtime_ns);
-    *fingerprint = sti_hash_u64(*fingerprint, source.n_bytes);
     return check_file(listing, source_idx, source.n_bytes);
 }
 
@@ -209,8 +208,14 @@ fill(struct sti_dataset *dataset, struct listing *listing)
     if (dataset->dir_fd < 0)
         return sti_error_set_path(listing->err, dataset->dir_fd, "/", "cannot open it: %s",
                                   sti_error_text(dataset->dir_fd));
-    return sti_index_parse(&dataset->index, dataset->image.bytes, dataset->image.n_bytes,
-                           listing->err);
+    int rc = sti_index_parse(&dataset->index, dataset->image.bytes, dataset->image.n_bytes,
+                             listing->err);
+    if (rc < 0)
+        return rc;
+    rc = sti_dataset_identify(dataset, listing->aio);
+    return rc < 0 ? sti_error_set_path(listing->err, rc, "/", "cannot look at it: %s",
+                                       sti_error_text(rc))
+                  : 0;
 }
 
 int

@@ -28,6 +28,7 @@
 #include "format/file.h"
 #include "format/folder.h"
 #include "format/fresh.h"
+#include "format/identity.h"
 #include "format/name.h"
 #include "format/open_internal.h"
 #include "format/options.h"
@@ -355,7 +356,12 @@ open_data(struct sti_opening *opening)
         rc = take(opening, opening->places[i]);
     if (rc == 0)
         rc = make(opening);
-    return rc < 0 ? rc : 0;
+    if (rc < 0)
+        return rc;
+    rc = sti_dataset_identify(opening->dataset, opening->aio);
+    return rc < 0 ? sti_error_set_path(opening->err, rc, opening->path,
+                                       "cannot look at what was indexed: %s", sti_error_text(rc))
+                  : 0;
 }
 
 int

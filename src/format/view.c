@@ -187,8 +187,12 @@ new_view(struct sti_dataset *const *children, uint32_t n)
 static void
 set_fingerprint(struct sti_dataset *made, uint64_t hash)
 {
-    for (uint32_t at = 0; at < made->view->n; at++)
+    made->identity = hash;
+    for (uint32_t at = 0; at < made->view->n; at++) {
         hash = sti_hash_u64(hash, sti_dataset_fingerprint(made->view->children[at]));
+        made->identity =
+            sti_hash_u64(made->identity, sti_dataset_identity(made->view->children[at]));
+    }
     made->index.head.fingerprint = hash ? hash : 1;
 }
 

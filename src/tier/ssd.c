@@ -406,7 +406,7 @@ open_part(struct sti_ssd *ssd, uint32_t dir)
         part->share_bytes + part->share_bytes / average_bytes * (RECORD_EXTRA_BYTES - 32);
     struct sti_ssd_dir_opts opts = {
         .path = part->path,
-        .fingerprint = sti_dataset_fingerprint(dataset),
+        .dataset_id = sti_dataset_identity(dataset),
         .capacity_bytes = part->capacity_bytes + (want_bytes - part->share_bytes),
         .want_bytes = want_bytes,
         .is_buffered = ssd->opts.is_buffered,

@@ -95,7 +95,7 @@ open_subfolder(struct sti_ssd_dir *dir, int root_fd)
     char name[STI_SSD_NAME_SIZE];
     struct sti_aio_op op = {.kind = STI_AIO_MKDIR, .dir_fd = root_fd, .path = name, .mode = 0755};
 
-    sti_ssd_name(name, dir->identity.fingerprint);
+    sti_ssd_name(name, dir->identity.dataset_id);
     sti_aio_op_execute(&op);
     if (op.result < 0 && op.result != -EEXIST && op.result != -EROFS && op.result != -EACCES &&
         op.result != -ENOSPC && op.result != -EDQUOT)
@@ -290,7 +290,7 @@ static int
 open_locked(struct sti_ssd_dir *dir, int root_fd, const struct sti_ssd_dir_opts *opts)
 {
     dir->room_bytes =
-        sti_ssd_sweep(root_fd, dir->identity.fingerprint, opts->capacity_bytes, opts->want_bytes);
+        sti_ssd_sweep(root_fd, dir->identity.dataset_id, opts->capacity_bytes, opts->want_bytes);
     int rc = open_files(dir, opts->is_buffered);
     if (rc < 0)
         rc = make_files(dir, opts->is_buffered);
@@ -345,7 +345,7 @@ sti_ssd_dir_open(struct sti_ssd_dir *dir, const struct sti_ssd_dir_opts *opts)
                                 .lock_fd = -1,
                                 .data_fd = -1,
                                 .catalog_fd = -1,
-                                .identity = {.fingerprint = opts->fingerprint}};
+                                .identity = {.dataset_id = opts->dataset_id}};
     struct sti_aio_op op = {.kind = STI_AIO_OPEN,
                             .dir_fd = AT_FDCWD,
                             .path = opts->path,

@@ -30,7 +30,7 @@ struct sti_ssd_dir {
 
 /*
  * path            the cache directory. Borrowed for the call.
- * fingerprint     of the data set.
+ * dataset_id      sti_dataset_identity().
  * capacity_bytes  of the whole directory, those of other data sets included.
  * want_bytes      what this data set's files may take of it.
  * is_buffered     no direct I/O.
@@ -39,7 +39,7 @@ struct sti_ssd_dir {
  */
 struct sti_ssd_dir_opts {
     const char *path;
-    uint64_t fingerprint;
+    uint64_t dataset_id;
     uint64_t capacity_bytes;
     uint64_t want_bytes;
     bool is_buffered;

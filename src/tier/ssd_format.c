@@ -7,7 +7,7 @@
  *    0  4  "STKs"                         0  8  sample
  *    4  4  CRC-32C of bytes 8 .. 63       8  8  offset of the header in `data`
  *    8  8  nonce                         16  4  length of the sample
- *   16  8  fingerprint                   20  4  CRC-32C of the sample
+ *   16  8  dataset_id                   20  4  CRC-32C of the sample
  *   24  8  sample                        24  4  0
  *   32  8  offset of this header         28  4  CRC-32C of the nonce and bytes 0 .. 27
  *   40  4  length of the sample
@@ -16,7 +16,7 @@
  *                                         8  4  version
  *                                        12  4  CRC-32C of bytes 16 .. 63
  *                                        16  8  nonce
- *                                        24  8  fingerprint
+ *                                        24  8  dataset_id
  *                                        32 32  0
  *
  * Invariant: nothing verifies but what was written for this cache, sample and place; the
@@ -76,7 +76,7 @@ sti_ssd_header_encode(void *header, const struct sti_ssd_identity *identity,
     memset(header, 0, STI_SSD_HEADER_BYTES);
     put(header, 0, header_magic, sizeof(header_magic));
     put(header, 8, &identity->nonce, 8);
-    put(header, 16, &identity->fingerprint, 8);
+    put(header, 16, &identity->dataset_id, 8);
     put(header, 24, &record->sample, 8);
     put(header, 32, &record->offset, 8);
     put(header, 40, &record->n_bytes, 4);
@@ -91,7 +91,7 @@ sti_ssd_header_check(const void *header, const struct sti_ssd_identity *identity
 {
     if (memcmp(header, header_magic, sizeof(header_magic)) != 0 ||
         get_u32(header, 4) != sti_crc32c(0, (const char *)header + 8, STI_SSD_HEADER_BYTES - 8) ||
-        get_u64(header, 8) != identity->nonce || get_u64(header, 16) != identity->fingerprint ||
+        get_u64(header, 8) != identity->nonce || get_u64(header, 16) != identity->dataset_id ||
         get_u64(header, 24) != record->sample || get_u64(header, 32) != record->offset ||
         get_u32(header, 40) != record->n_bytes)
         return false;
@@ -108,7 +108,7 @@ sti_ssd_head_encode(void *head, const struct sti_ssd_identity *identity)
     put(head, 0, head_magic, sizeof(head_magic));
     put(head, 8, &version, 4);
     put(head, 16, &identity->nonce, 8);
-    put(head, 24, &identity->fingerprint, 8);
+    put(head, 24, &identity->dataset_id, 8);
     uint32_t crc = sti_crc32c(0, (const char *)head + 16, STI_SSD_HEAD_BYTES - 16);
     put(head, 12, &crc, 4);
 }
@@ -121,7 +121,7 @@ sti_ssd_head_check(const void *head, struct sti_ssd_identity *identity)
     if (get_u32(head, 8) != STI_SSD_VERSION)
         return STK_E_VERSION;
     if (get_u32(head, 12) != sti_crc32c(0, (const char *)head + 16, STI_SSD_HEAD_BYTES - 16) ||
-        get_u64(head, 24) != identity->fingerprint)
+        get_u64(head, 24) != identity->dataset_id)
         return STK_E_CORRUPT;
     identity->nonce = get_u64(head, 16);
     return 0;

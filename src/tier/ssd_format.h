@@ -16,7 +16,7 @@
 
 /* Which cache it is: of which data set, and which of its lives. */
 struct sti_ssd_identity {
-    uint64_t fingerprint;
+    uint64_t dataset_id;
     uint64_t nonce; /* random, made with the files: bytes of another life do not verify */
 };
 
@@ -49,7 +49,7 @@ sti_ssd_header_check(const void *header, const struct sti_ssd_identity *identity
 void
 sti_ssd_head_encode(void *head, const struct sti_ssd_identity *identity);
 
-/* Checks the catalogue's head; takes the nonce from it. fingerprint is what is expected.
+/* Checks the catalogue's head; takes the nonce from it. dataset_id is what is expected.
  * Errors: STK_E_CORRUPT, STK_E_VERSION. */
 int
 sti_ssd_head_check(const void *head, struct sti_ssd_identity *identity);

@@ -37,9 +37,9 @@ struct caches {
 };
 
 void
-sti_ssd_name(char *name, uint64_t fingerprint)
+sti_ssd_name(char *name, uint64_t dataset_id)
 {
-    (void)snprintf(name, STI_SSD_NAME_SIZE, "stoker-%016" PRIx64, fingerprint); /* 23 fit */
+    (void)snprintf(name, STI_SSD_NAME_SIZE, "stoker-%016" PRIx64, dataset_id); /* 23 fit */
 }
 
 static bool
@@ -181,14 +181,14 @@ room_of(const struct caches *caches, int root_fd, uint64_t capacity_bytes, uint6
 }
 
 uint64_t
-sti_ssd_sweep(int root_fd, uint64_t fingerprint, uint64_t capacity_bytes, uint64_t want_bytes)
+sti_ssd_sweep(int root_fd, uint64_t dataset_id, uint64_t capacity_bytes, uint64_t want_bytes)
 {
     struct caches *caches = sti_mem_new(1, sizeof(*caches));
     uint64_t others_bytes = 0;
 
     if (!caches)
         return want_bytes; /* the disk says when it is full */
-    sti_ssd_name(caches->own, fingerprint);
+    sti_ssd_name(caches->own, dataset_id);
     struct listing listing = {.caches = caches, .root_fd = root_fd};
     struct sti_aio_op op = {.kind = STI_AIO_LIST,
                             .dir_fd = root_fd,
