@@ -118,7 +118,7 @@ class Job:
                 stderr=subprocess.PIPE, text=True, env={**os.environ, **given}))
 
     def wait_for(self, phase):
-        """Until the job is in a phase; the first epoch of 8 batches takes half a second at least."""
+        """Until the job is in a phase; the first epoch of 8 batches takes half a second."""
         if phase == "start":
             return
         if phase == "first epoch":
