@@ -53,6 +53,8 @@ struct sti_piece {
  * origin. */
 struct sti_read {
     struct sti_aio_op op;
+    struct sti_aio_op look_op; /* at its file, where op has opened that */
+    struct statx found;
     struct sti_fetcher *fetcher;
     struct sti_origin_range range;
     struct sti_extent extent; /* of all pieces, or of the first where it is split */
