@@ -199,7 +199,9 @@ stk_loader_close(stk_loader *loader);
  *                 all samples of a shard that had changed when it was opened (again)
  *   -EINTR        stk_loader_interrupt() was called
  *   -EAGAIN       STK_ORDER_LIST: nothing is pushed that makes a batch
- *   -EIO, -ENOMEM the engine cannot go on
+ *   -ENOMEM       there was no memory for an epoch's order for a second; nothing is lost, a
+ *                 later call goes on if there is some then
+ *   -EIO          the engine cannot go on
  * Blocks until the batch is there; no allocation, no system call where it already is.
  */
 STK_API int
