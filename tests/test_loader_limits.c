@@ -267,6 +267,13 @@ options_that_do_not_go_together_are_named(void **state)
                    "has no batch of 41");
     loader_refused(engine, set, LOADER(.batch_size = 1, ORDER(.world = N + 1, .drop_uneven = 1)),
                    STK_E_INFEASIBLE, "0 samples on this rank");
+    for (uint32_t replacement = 0; replacement < 2; replacement++)
+        loader_refused(engine, set,
+                       LOADER(.batch_size = 8,
+                              ORDER(.sampler = STK_SAMPLER_GENERATOR, .replacement = replacement,
+                                    .num_samples = (UINT64_C(1) << 30) + 1)),
+                       STK_E_INFEASIBLE,
+                       "1073741825 samples on this rank is more than the 1073741824");
     stk_dataset_close(sizes);
     stk_dataset_close(set);
     stk_engine_close(engine);

@@ -196,6 +196,84 @@ a_loader_without_memory_says_so_or_goes_on(void **state)
         }
 }
 
+/* Every allocation fails from the n-th on: next says so and does not wait for ever. With
+ * memory again the run goes on where it stood. Returns whether next said so; ret_rc: what
+ * opening gave. */
+static bool
+run_starving(stk_engine *engine, stk_dataset *dataset, const stk_loader_opts *opts, uint64_t at,
+             int *ret_rc)
+{
+    const struct course whole = {.set = &files, .opts = opts, .end_epoch = 4};
+    stk_loader *loader = NULL;
+    struct course rest = whole;
+    stk_batch batch;
+    stk_error err;
+
+    sti_mem_fail_at(at, 1);
+    *ret_rc = stk_loader_open(&loader, engine, dataset, opts, NULL);
+    if (*ret_rc != 0) {
+        sti_mem_fail_at(0, 0);
+        assert_int_equal(*ret_rc, -ENOMEM);
+        return false;
+    }
+    int rc;
+    while ((rc = stk_loader_next(loader, &batch)) == STK_BATCH) {
+        rest.epoch = batch.epoch + batch.last_of_epoch;
+        rest.epoch_step = batch.last_of_epoch ? 0 : batch.epoch_step + 1;
+        assert_int_equal(stk_loader_release(loader, &batch), 0);
+    }
+    if (rc == -ENOMEM) {
+        assert_int_equal(stk_loader_next(loader, &batch), -ENOMEM); /* still */
+        assert_int_equal(stk_loader_last_error(loader, &err), 0);
+        assert_int_equal(err.code, -ENOMEM);
+        assert_non_null(strstr(err.message, "no memory for the order"));
+        sti_mem_fail_at(0, 0);
+        do
+            rc = stk_loader_next(loader, &batch);
+        while (rc == -ENOMEM); /* until the loop has tried again */
+        assert_int_equal(rc, STK_BATCH);
+        assert_int_equal(batch.epoch, rest.epoch);
+        assert_int_equal(batch.epoch_step, rest.epoch_step);
+        check_bytes(&files, &batch);
+        assert_int_equal(stk_loader_release(loader, &batch), 0);
+        assert_int_equal(stk_loader_seek(loader, rest.epoch, rest.epoch_step), 0);
+        (void)follow(loader, &rest);
+        assert_int_equal(stk_loader_next(loader, &batch), STK_END);
+        stk_loader_close(loader);
+        return true;
+    }
+    sti_mem_fail_at(0, 0);
+    assert_int_equal(rc, STK_END);
+    stk_loader_close(loader);
+    return false;
+}
+
+static void
+memory_that_stays_away_is_said(void **state)
+{
+    (void)state;
+    for (const char *const *method = methods(); *method; method++) {
+        const stk_engine_opts engine_opts = ENGINE_OPTS(*method);
+        stk_engine *engine = engine_open_by(&engine_opts);
+        stk_dataset *dataset = dataset_open(engine, &files);
+        const stk_loader_opts opts = {STK_LOADER_OPTS_INIT, .batch_size = 9, .epochs = 4,
+                                      .order = &orders[0]};
+        uint32_t n_starved = 0;
+        int rc = -ENOMEM;
+
+        for (uint64_t at = 1; n_starved < 3; at++) {
+            bool is_starved = run_starving(engine, dataset, &opts, at, &rc);
+
+            n_starved += is_starved;
+            if (rc == 0 && !is_starved) /* there was memory for all tables */
+                break;
+        }
+        assert_true(n_starved > 0);
+        stk_dataset_close(dataset);
+        stk_engine_close(engine);
+    }
+}
+
 int
 main(void)
 {
@@ -203,6 +281,7 @@ main(void)
         cmocka_unit_test(an_engine_without_memory_does_not_open),
         cmocka_unit_test(a_data_set_without_memory_does_not_open),
         cmocka_unit_test(a_loader_without_memory_says_so_or_goes_on),
+        cmocka_unit_test(memory_that_stays_away_is_said),
     };
 
     return cmocka_run_group_tests(tests, make_set, remove_set);

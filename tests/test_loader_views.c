@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
@@ -429,7 +430,8 @@ test_decode(void **state)
     stk_loader_close(loader);
 }
 
-/* A shard that is cut after it was opened spoils the samples that lie behind, by name. */
+/* A shard that is cut after the data set was opened spoils all of its samples: those
+ * before the cut may be others now. */
 static void
 test_cut(void **state)
 {
@@ -452,18 +454,142 @@ test_cut(void **state)
     stk_dataset *dataset = open_dataset(path, NULL);
     put_file(path, archive, n / 2 + 100);
     stk_loader *loader = open_loader(dataset, &order, 1);
-    assert_int_equal(stk_loader_next(loader, &batch), STK_BATCH);
-    assert_int_equal(stk_loader_release(loader, &batch), 0);
-    rc = stk_loader_next(loader, &batch);
-    assert_int_equal(rc, STK_E_SAMPLE);
-    assert_int_equal(stk_loader_last_error(loader, &err), 0);
-    assert_non_null(strstr(err.path, "cut.tar"));
-    assert_non_null(strstr(err.message, "shorter"));
+    static const char *const words[] = {"changed since it was indexed", "shorter"};
+    for (int at = 0; at < 2; at++) {
+        rc = stk_loader_next(loader, &batch);
+        assert_int_equal(rc, STK_E_SAMPLE);
+        assert_int_equal(stk_loader_last_error(loader, &err), 0);
+        assert_non_null(strstr(err.path, "cut.tar"));
+        assert_non_null(strstr(err.message, words[at]));
+    }
     stk_loader_close(loader);
     stk_dataset_close(dataset);
     dataset = NULL;
     assert_int_equal(stk_dataset_open(&dataset, engine, path, NULL, &err), STK_E_STALE);
     assert_null(dataset);
+}
+
+/* ---- files that change ------------------------------------------------------------- */
+
+#define SHARDS 10
+#define SHARD_SAMPLES 16 /* two batches */
+
+/* Writes a shard under a name of its own and gives it its name then, as whoever replaces
+ * one does. salt: of its bytes; the size is the same, unless a member is added. */
+static void
+put_shard(uint32_t number, uint32_t salt, bool is_longer)
+{
+    static unsigned char bytes[8192], archive[128 << 10];
+    char made[128];
+    size_t n = 0;
+
+    for (uint32_t at = 0; at < SHARD_SAMPLES + (is_longer ? 1u : 0u); at++) {
+        char name[16];
+
+        memset(bytes, (int)(number * SHARD_SAMPLES + at + salt), 1000);
+        (void)snprintf(name, sizeof(name), "%02u-%02u.x", number, at);
+        n = put_member(archive, n, name, bytes, 1000);
+    }
+    memset(archive + n, 0, 1024);
+    (void)snprintf(made, sizeof(made), "%s", scratch_path(&scratch, "made"));
+    put_file(made, archive, n + 1024);
+    assert_int_equal(rename(made, scratch_path(&scratch, "c/%02u.tar", number)), 0);
+}
+
+struct change {
+    uint64_t step;      /* before this batch ... */
+    uint32_t number;    /* ... this shard is replaced ... */
+    bool is_longer;     /* ... by a longer one, or one that only its time tells */
+    uint64_t first_bad; /* the first batch of it that is read after that */
+};
+
+/* Three epochs in sequence. With few files open at a time the shards are opened again and
+ * again; batches of what was replaced fail, naming it, all others are right. */
+static void
+read_changing(const struct change *change)
+{
+    stk_engine_opts engine_opts = {STK_ENGINE_OPTS_INIT, .tiers = "ram:8M", .io_method = method,
+                                   .max_open_files = 4};
+    stk_order_opts order = {STK_ORDER_OPTS_INIT, .kind = STK_ORDER_SEQUENTIAL};
+    stk_loader_opts opts = {
+        STK_LOADER_OPTS_INIT, .batch_size = 8,          .epochs = 3,
+        .borrow_max = 1,      .staging_batches = 2,     .policy = STK_POLICY_NONE,
+        .retries = 2,         .layout = STK_LAYOUT_RAW, .order = &order};
+    stk_engine *own_engine;
+    stk_dataset *dataset;
+    stk_loader *loader;
+    stk_error err = {.message = ""};
+    stk_batch batch;
+
+    for (uint32_t number = 0; number < SHARDS; number++)
+        put_shard(number, 0, false);
+    assert_int_equal(stk_engine_open(&own_engine, &engine_opts, NULL), 0);
+    const stk_dataset_opts rebuilt = {STK_DATASET_OPTS_INIT, .rebuild = 1};
+    assert_int_equal(
+        stk_dataset_open(&dataset, own_engine, scratch_path(&scratch, "c"), &rebuilt, &err), 0);
+    assert_int_equal(stk_loader_open(&loader, own_engine, dataset, &opts, &err), 0);
+    for (uint64_t step = 0; step < UINT64_C(3) * 2 * SHARDS; step++) {
+        uint64_t shard_idx = step / 2 % SHARDS;
+
+        if (step == change->step)
+            put_shard(change->number, 7, change->is_longer);
+        int rc = stk_loader_next(loader, &batch);
+        if (step < change->first_bad || shard_idx != change->number) {
+            assert_int_equal(rc, STK_BATCH);
+            for (uint32_t at = 0; at < batch.count; at++)
+                assert_int_equal(*(const unsigned char *)batch.items[at], batch.samples[at] % 256);
+            assert_int_equal(stk_loader_release(loader, &batch), 0);
+            continue;
+        }
+        assert_int_equal(rc, STK_E_SAMPLE);
+        assert_int_equal(stk_loader_last_error(loader, &err), 0);
+        assert_string_equal(err.path, scratch_path(&scratch, "c/%02u.tar", change->number));
+        assert_non_null(strstr(err.message, "the file changed since it was indexed"));
+        assert_non_null(strstr(err.message, "rebuild"));
+    }
+    assert_int_equal(stk_loader_next(loader, &batch), STK_END);
+    stk_loader_close(loader);
+    stk_dataset_close(dataset);
+    stk_engine_close(own_engine);
+}
+
+static void
+test_changed(void **state)
+{
+    static const struct change changes[] = {
+        {.step = 2, .number = 7, .first_bad = 14}, /* opened for the first time */
+        {.step = 2, .number = 7, .is_longer = true, .first_bad = 14}, /* the same */
+        {.step = 10, .number = 0, .first_bad = 20},                   /* opened once more */
+        {.step = 10, .number = 0, .is_longer = true, .first_bad = 20},
+    };
+
+    (void)state;
+    assert_int_equal(mkdir(scratch_path(&scratch, "c"), 0777), 0);
+    for (size_t at = 0; at < sizeof(changes) / sizeof(changes[0]); at++)
+        read_changing(&changes[at]);
+}
+
+/* One file stays open: it is looked at when a loader is opened. */
+static void
+test_changed_file(void **state)
+{
+    stk_dataset_opts record_opts = {STK_DATASET_OPTS_INIT, .format = STK_FORMAT_RECORD,
+                                    .record_bytes = RECORD_BYTES};
+    stk_loader_opts opts = {STK_LOADER_OPTS_INIT, .batch_size = 8};
+    const char *path = scratch_path(&scratch, "changed.bin");
+    static unsigned char bytes[64 * RECORD_BYTES];
+    stk_loader *loader = NULL;
+    stk_error err;
+
+    (void)state;
+    put_file(path, bytes, sizeof(bytes));
+    stk_dataset *dataset = open_dataset(path, &record_opts);
+    bytes[0] = 1;
+    put_file(path, bytes, sizeof(bytes));
+    assert_int_equal(stk_loader_open(&loader, engine, dataset, &opts, &err), STK_E_STALE);
+    assert_string_equal(err.path, "changed.bin");
+    assert_non_null(strstr(err.message, "the file changed since it was indexed"));
+    stk_dataset_close(dataset);
 }
 
 int
@@ -479,6 +605,8 @@ main(void)
         cmocka_unit_test(test_fields),
         cmocka_unit_test(test_decode),
         cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_changed),
+        cmocka_unit_test(test_changed_file),
     };
     int failed = 0;
 

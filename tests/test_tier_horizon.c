@@ -277,6 +277,32 @@ close_pool(void **state)
     return 0;
 }
 
+/* A table is refused by its length, whatever makes it so long. It takes its memory when it
+ * is made, not before. */
+static void
+a_table_has_a_limit(void **state)
+{
+    (void)state;
+    for (uint32_t round = 0; round < 4; round++) {
+        bool is_beyond = round % 2 == 1;
+        const stk_order_opts order = {STK_ORDER_OPTS_INIT, .n = N, .sampler = STK_SAMPLER_GENERATOR,
+                                      .replacement = round / 2,
+                                      .num_samples = STI_CATALOG_TABLE_MAX + is_beyond};
+        struct fixture fixture;
+        struct sti_horizon *horizon = NULL;
+        stk_error err = {.message = ""};
+
+        open_fixture(&fixture, &(stk_order_opts){STK_ORDER_OPTS_INIT}, false);
+        assert_int_equal(sti_order_init(&fixture.opts.order, &order, &err), 0);
+        int rc = sti_horizon_new(&horizon, &fixture.opts, &err);
+        assert_int_equal(rc, is_beyond ? STK_E_INFEASIBLE : 0);
+        if (is_beyond)
+            assert_non_null(strstr(err.message, "1073741825 samples on this rank is more than"));
+        sti_horizon_free(horizon);
+        close_fixture(&fixture);
+    }
+}
+
 int
 main(void)
 {
@@ -285,6 +311,7 @@ main(void)
         cmocka_unit_test(a_jump_starts_anew),
         cmocka_unit_test(pushed_ids_are_linked),
         cmocka_unit_test(a_missing_epoch_is_asked_for_again),
+        cmocka_unit_test(a_table_has_a_limit),
     };
 
     return cmocka_run_group_tests(tests, open_pool, close_pool);

@@ -148,9 +148,13 @@ nothing_to_come_is_said(void **state)
 
     (void)state;
     open_staging(&staging, 0);
-    sti_staging_set_idle(&staging, false, true);
+    sti_staging_set_idle(&staging, -EAGAIN);
     assert_int_equal(sti_staging_next(&staging, UINT64_MAX, &got), -EAGAIN);
-    sti_staging_set_idle(&staging, true, false);
+    sti_staging_set_idle(&staging, -ENOMEM);
+    assert_int_equal(sti_staging_next(&staging, UINT64_MAX, &got), -ENOMEM);
+    sti_staging_set_idle(&staging, STI_STAGING_BUSY);
+    assert_int_equal(sti_staging_next(&staging, 0, &got), -ETIMEDOUT);
+    sti_staging_set_idle(&staging, STK_END);
     assert_int_equal(sti_staging_next(&staging, UINT64_MAX, &got), STK_END);
     record = begin(&staging, 0);
     record->n_pending = 0;
@@ -209,7 +213,7 @@ play_loop(void *context)
     if (epoch == 3 && idx == 9)
         sti_staging_command_done(staging);
     (void)nanosleep(&soon, NULL);
-    sti_staging_set_idle(staging, true, false);
+    sti_staging_set_idle(staging, STK_END);
     return NULL;
 }
 

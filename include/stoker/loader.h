@@ -170,7 +170,8 @@ typedef struct stk_batch {
  * Opens a loader. dataset is borrowed until the loader is closed. ret_loader: returns
  * owned. Reading begins at once. Errors: -EINVAL (err names the option and its range),
  * -E2BIG, STK_E_INFEASIBLE (staging below two of the largest batches, or beyond the
- * memory that there is; ram_bytes not to be had), -ENOMEM.
+ * memory that there is; ram_bytes not to be had), STK_E_STALE (the one file of the data
+ * set changed since it was opened), -ENOMEM.
  *
  * With peers (stk_policy) all ranks open their loaders at the same time and in the same
  * order; blocks until they have, and until it is planned who holds what. Errors then also:
@@ -194,10 +195,13 @@ stk_loader_close(stk_loader *loader);
  * STK_ORDER_LIST, when what was pushed is read and the list is ended), or
  *   STK_E_BORROW  borrow_max batches are out; nothing changes
  *   STK_E_SAMPLE  a sample of the batch is bad (stk_loader_last_error() tells); the batch is
- *                 skipped: the call after that goes on with the one behind it
+ *                 skipped: the call after that goes on with the one behind it. Bad are also
+ *                 all samples of a shard that had changed when it was opened (again)
  *   -EINTR        stk_loader_interrupt() was called
  *   -EAGAIN       STK_ORDER_LIST: nothing is pushed that makes a batch
- *   -EIO, -ENOMEM the engine cannot go on
+ *   -ENOMEM       there was no memory for an epoch's order for a second; nothing is lost, a
+ *                 later call goes on if there is some then
+ *   -EIO          the engine cannot go on
  * Blocks until the batch is there; no allocation, no system call where it already is.
  */
 STK_API int

@@ -98,7 +98,9 @@ span_extent(const struct sti_dataset *dataset, uint64_t sample, struct sti_exten
                                       .dir_fd = dataset->dir_fd,
                                       .file = span.source_idx,
                                       .offset = span.offset,
-                                      .length = span.n_bytes};
+                                      .length = span.n_bytes,
+                                      .file_bytes = source.n_bytes,
+                                      .file_mtime_ns = source.mtime_ns};
     return 0;
 }
 
@@ -116,6 +118,8 @@ base_extent(const struct sti_dataset *dataset, uint64_t sample, struct sti_exten
         ret_extent->file = 0;
         ret_extent->offset = head->data_offset + sample * head->stride_bytes;
         ret_extent->length = head->uniform_bytes;
+        ret_extent->file_bytes = dataset->file_bytes;
+        ret_extent->file_mtime_ns = dataset->file_mtime_ns;
         return 0;
     }
     int rc = sti_index_get_entry(&dataset->index, sample, &entry);

@@ -29,6 +29,7 @@ struct sti_dataset {
     struct sti_store_image image;
     const char *file_name; /* of the one file, in index; NULL otherwise */
     uint64_t file_bytes;
+    int64_t file_mtime_ns;
     uint32_t n_files;
     char *shown;      /* the directory as it was given; owned */
     char *index_path; /* NULL: in memory only; owned */

@@ -75,6 +75,7 @@ adopt(struct sti_opening *opening, const char *index_path)
                                   "the index changed while it was read");
     dataset->file_name = data.path;
     dataset->file_bytes = data.n_bytes;
+    dataset->file_mtime_ns = data.mtime_ns;
     dataset->n_files = 1;
     return 0;
 }

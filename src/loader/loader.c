@@ -277,6 +277,9 @@ wait_text(int code)
         return "the batch was not there in time";
     case -EAGAIN:
         return "nothing is pushed that makes a batch; push ids or end the epoch";
+    case -ENOMEM:
+        return "no memory for the order of the next epoch; free some and call again, or use the "
+               "keyed order, which is not held";
     default:
         return sti_error_text(code);
     }

@@ -16,6 +16,8 @@
  * offset  first byte in the file; 0 where a file is a sample.
  * length  bytes, as they were when the data set was indexed. 0 is possible (an empty file).
  *         offset + length never exceeds INT64_MAX.
+ * file_bytes, file_mtime_ns  of that file when it was indexed, the time modulo 2^64: whoever opens
+ *         it compares. Not set where file is STI_EXTENT_WHOLE.
  */
 #define STI_EXTENT_WHOLE UINT32_MAX
 
@@ -25,6 +27,8 @@ struct sti_extent {
     uint32_t file;
     uint64_t offset;
     uint64_t length;
+    uint64_t file_bytes;
+    int64_t file_mtime_ns;
 };
 
 #endif

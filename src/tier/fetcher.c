@@ -12,13 +12,16 @@
  */
 #include "tier/fetcher.h"
 
+#include <errno.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "budget/budget.h"
 #include "tier/fetcher_internal.h"
 
 #define PEEK_AHEAD 12
 #define MEMORY_RETRY_NS UINT64_C(10000000)
+#define MEMORY_PATIENCE_NS (100 * MEMORY_RETRY_NS) /* for an order, before next says so */
 
 /* ---- one item ---------------------------------------------------------------------- */
 
@@ -327,15 +330,39 @@ walk_batch(struct sti_fetcher *fetcher)
     return true;
 }
 
+/* Whether the walk has stood for want of memory for the order for so long that it has to be
+ * said: what others hold for a moment is back by then. */
+static bool
+is_out_of_memory(struct sti_fetcher *fetcher)
+{
+    uint64_t now_ns;
+
+    if (fetcher->cut != STI_CUT_NOT_YET || !sti_horizon_is_short_of_memory(fetcher->horizon)) {
+        fetcher->short_since_ns = 0;
+        return false;
+    }
+    now_ns = sti_clock_ns();
+    if (fetcher->short_since_ns == 0)
+        fetcher->short_since_ns = now_ns;
+    return now_ns - fetcher->short_since_ns >= MEMORY_PATIENCE_NS;
+}
+
 /* Tells the consumer when nothing will come, once all that was begun is ready. */
 static void
 say_if_idle(struct sti_fetcher *fetcher)
 {
     bool is_drained = !fetcher->record && fetcher->staging.filling.n == 0;
     bool is_list = fetcher->opts.order.kind == STK_ORDER_LIST;
+    bool is_short = is_out_of_memory(fetcher);
+    int idle = STI_STAGING_BUSY;
 
-    sti_staging_set_idle(&fetcher->staging, is_drained && fetcher->cut == STI_CUT_END,
-                         is_drained && fetcher->cut == STI_CUT_NOT_YET && is_list);
+    if (is_drained && fetcher->cut == STI_CUT_END)
+        idle = STK_END;
+    else if (is_drained && fetcher->cut == STI_CUT_NOT_YET && is_list)
+        idle = -EAGAIN;
+    else if (is_drained && is_short)
+        idle = -ENOMEM;
+    sti_staging_set_idle(&fetcher->staging, idle);
 }
 
 /* Goes on as far as possible; true when copying has made room since it had to stop. */
@@ -450,7 +477,7 @@ end_batches(struct sti_fetcher *fetcher)
     for (record = ready; record; record = record->next)
         fetcher->beside_bytes += record->origin_bytes;
     release_records(fetcher, ready);
-    sti_staging_set_idle(&fetcher->staging, true, false);
+    sti_staging_set_idle(&fetcher->staging, STK_END);
 }
 
 /* Stays for those that need this rank. */
@@ -598,6 +625,6 @@ sti_fetcher_push(struct sti_fetcher *fetcher, const struct sti_list_part *part)
     int rc = sti_horizon_push(fetcher->horizon, fetcher->position, part);
 
     if (rc == 0)
-        sti_staging_set_idle(&fetcher->staging, false, false);
+        sti_staging_set_idle(&fetcher->staging, STI_STAGING_BUSY);
     return rc;
 }

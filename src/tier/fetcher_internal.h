@@ -53,6 +53,8 @@ struct sti_piece {
  * origin. */
 struct sti_read {
     struct sti_aio_op op;
+    struct sti_aio_op look_op; /* at its file, where op has opened that */
+    struct statx found;
     struct sti_fetcher *fetcher;
     struct sti_origin_range range;
     struct sti_extent extent; /* of all pieces, or of the first where it is split */
@@ -93,6 +95,7 @@ struct sti_fetcher {
     uint64_t position;         /* the next one to cut or take */
     struct sti_record *record; /* being filled, or NULL */
     enum sti_cut cut;          /* what the walk met last */
+    uint64_t short_since_ns;   /* it waits for memory for an epoch's order since then; 0: not */
     uint64_t returned_position;
     uint64_t staged_bytes;     /* RAW: of all records not free */
     uint64_t staging_now;      /* RAW: what may be now; see policy/lookahead */

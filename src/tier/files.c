@@ -3,7 +3,8 @@
  * The table of open files. A file that is wanted and has no slot gets one if one is free,
  * or if the one that was not wanted for longest has not been for long: with a random
  * order over more files than slots, replacing others all the time would gain nothing and
- * cost an open each.
+ * cost an open each. A file that is not the one that was indexed gets its slot all the
+ * same and is never open in it, so that its samples are bad one by one, as each is read.
  *
  * Invariant: slot_of[f] names a slot exactly while the slot's extent is of file f. The
  * loop's thread alone.
@@ -15,7 +16,10 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include <stoker/types.h>
+
 #include "base/mem.h"
+#include "format/time.h"
 
 /* Wanted again after so many uses for each slot, a file keeps its own. */
 #define KEEP_USES 8u
@@ -56,7 +60,71 @@ prepare_open(struct sti_file_slot *slot)
     slot->op.dir_fd = slot->extent.dir_fd;
     slot->op.path = slot->extent.path;
     slot->op.open_flags = O_RDONLY | slot->open_flags;
+}
+
+void
+sti_files_prepare_look(const struct sti_extent *extent, struct statx *found, struct sti_aio_op *op)
+{
+    memset(op, 0, sizeof(*op));
+    op->kind = STI_AIO_STATX;
+    op->dir_fd = extent->dir_fd;
+    op->path = extent->path;
+    op->statx = found;
+    op->statx_mask = STATX_TYPE | STATX_SIZE | STATX_MTIME;
+}
+
+int
+sti_files_compare(const struct sti_extent *extent, const struct sti_aio_op *op)
+{
+    const struct statx *found = op->statx;
+
+    if (op->result == -ENOENT || op->result == -ENOTDIR)
+        return STK_E_STALE;
+    if (op->result < 0)
+        return op->result;
+    if (!S_ISREG(found->stx_mode) || found->stx_size != extent->file_bytes ||
+        sti_time_ns(&found->stx_mtime) != extent->file_mtime_ns)
+        return STK_E_STALE;
+    return 0;
+}
+
+static void
+on_refused(struct sti_aio_op *op)
+{
+    struct sti_file_slot *slot = op->context;
+
+    slot->files->n_busy--;
+    slot->state = STI_FILE_FAILED;
+}
+
+/* The slot's next operation. */
+static void
+submit(struct sti_file_slot *slot, sti_aio_fn done)
+{
+    slot->op.done = done;
     slot->op.context = slot;
+    slot->files->n_busy++;
+    sti_aio_submit(slot->files->aio, &slot->op);
+}
+
+static void
+start_close(struct sti_file_slot *slot, enum sti_file_state state, sti_aio_fn done)
+{
+    slot->state = state;
+    slot->op = (struct sti_aio_op){.kind = STI_AIO_CLOSE, .fd = slot->fd};
+    submit(slot, done);
+}
+
+static void
+on_looked_at(struct sti_aio_op *op)
+{
+    struct sti_file_slot *slot = op->context;
+
+    slot->files->n_busy--;
+    if (sti_files_compare(&slot->extent, op) < 0)
+        start_close(slot, STI_FILE_REFUSING, on_refused);
+    else
+        slot->state = STI_FILE_OPEN;
 }
 
 static void
@@ -74,7 +142,12 @@ on_opened(struct sti_aio_op *op)
         return;
     }
     slot->fd = op->result;
-    slot->state = op->result >= 0 ? STI_FILE_OPEN : STI_FILE_FAILED;
+    if (slot->fd < 0) {
+        slot->state = STI_FILE_FAILED;
+        return;
+    }
+    sti_files_prepare_look(&slot->extent, &slot->found, &slot->op);
+    submit(slot, on_looked_at);
 }
 
 static void
@@ -82,9 +155,7 @@ start_open(struct sti_file_slot *slot)
 {
     slot->state = STI_FILE_OPENING;
     prepare_open(slot);
-    slot->op.done = on_opened;
-    slot->files->n_busy++;
-    sti_aio_submit(slot->files->aio, &slot->op);
+    submit(slot, on_opened);
 }
 
 static void
@@ -109,15 +180,10 @@ assign(struct sti_files *files, struct sti_file_slot *slot, const struct sti_ext
     slot->extent = *extent;
     slot->open_flags = files->open_flags;
     slot->used_at = files->n_uses;
-    if (!must_close) {
+    if (must_close)
+        start_close(slot, STI_FILE_CLOSING, on_closed);
+    else
         start_open(slot);
-        return;
-    }
-    slot->state = STI_FILE_CLOSING;
-    slot->op = (struct sti_aio_op){
-        .kind = STI_AIO_CLOSE, .fd = slot->fd, .done = on_closed, .context = slot};
-    files->n_busy++;
-    sti_aio_submit(files->aio, &slot->op);
 }
 
 /* A slot that may be given to another file, or NULL. */
@@ -157,8 +223,10 @@ sti_files_open_now(struct sti_files *files, const struct sti_extent *extent)
     slot->fd = slot->op.result;
     slot->state = STI_FILE_OPEN;
     files->slot_of[extent->file] = 1;
-    files->n_used = 1;
-    return 0;
+    files->n_used = 1; /* closed with the others from here on */
+    sti_files_prepare_look(extent, &slot->found, &slot->op);
+    sti_aio_op_execute(&slot->op);
+    return sti_files_compare(extent, &slot->op);
 }
 
 struct sti_file_slot *

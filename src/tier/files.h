@@ -2,23 +2,26 @@
 /*
  * Files that are held open: those that hold many samples. A bounded number of them; a
  * file that is not among them is read by operations that open and close it themselves, so
- * nothing ever waits for an open. Owned by the loop's thread.
+ * nothing ever waits for an open. Whoever opens one looks at it afterwards: where samples
+ * begin is known for the file that was indexed and no other. Owned by the loop's thread.
  */
 #ifndef STI_TIER_FILES_H
 #define STI_TIER_FILES_H
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "io/aio.h"
 #include "model/extent.h"
 
 enum sti_file_state {
     STI_FILE_EMPTY,
-    STI_FILE_OPENING,
+    STI_FILE_OPENING, /* and looked at */
     STI_FILE_OPEN,
-    STI_FILE_CLOSING, /* for the one that takes its place */
-    STI_FILE_FAILED   /* cannot be opened; reading it says why */
+    STI_FILE_CLOSING,  /* for the one that takes its place */
+    STI_FILE_REFUSING, /* closed, since it is not the one that was indexed */
+    STI_FILE_FAILED    /* cannot be opened, or refused; reading it says why */
 };
 
 struct sti_files;
@@ -27,6 +30,7 @@ struct sti_file_slot {
     struct sti_aio_op op;
     struct sti_files *files;
     struct sti_extent extent; /* names the file */
+    struct statx found;
     enum sti_file_state state;
     uint32_t open_flags;
     uint32_t n_users; /* reads under way */
@@ -57,8 +61,8 @@ sti_files_init(struct sti_files *files, struct sti_aio *aio, uint32_t n_files, u
 void
 sti_files_fini(struct sti_files *files);
 
-/* Opens a file at once, blocking, when nothing is under way. Errors: what opening
- * gives. */
+/* Opens a file at once, blocking, when nothing is under way. Errors: what opening gives;
+ * as sti_files_compare(). */
 int
 sti_files_open_now(struct sti_files *files, const struct sti_extent *extent);
 
@@ -68,6 +72,19 @@ sti_files_open_now(struct sti_files *files, const struct sti_extent *extent);
  */
 struct sti_file_slot *
 sti_files_get(struct sti_files *files, const struct sti_extent *extent);
+
+/*
+ * Makes op look at the file of an extent, into found, after it was opened. The name is
+ * looked up once more: one that was given to another file before the open is still that
+ * other's then, so what was opened cannot be taken for what was indexed.
+ */
+void
+sti_files_prepare_look(const struct sti_extent *extent, struct statx *found, struct sti_aio_op *op);
+
+/* Whether what such an operation has found is what was indexed. Errors: STK_E_STALE it is
+ * not, or gone; the operation's own. */
+int
+sti_files_compare(const struct sti_extent *extent, const struct sti_aio_op *op);
 
 /* NULL is allowed. */
 void

@@ -79,11 +79,18 @@ check(const struct sti_horizon *horizon, stk_error *err)
                              "an epoch of %" PRIu64 " samples on this rank has no batch of %" PRIu32
                              " with drop_last",
                              sti_order_length(order), horizon->opts.batch_size);
-    if (horizon->kind == STI_HORIZON_TABLE && order->n > STI_CATALOG_TABLE_MAX)
+    if (horizon->kind != STI_HORIZON_TABLE)
+        return 0;
+    if (order->n > STI_CATALOG_TABLE_MAX)
         return sti_error_set(err, STK_E_INFEASIBLE,
                              "order: %" PRIu64 " samples are more than the %" PRIu64
                              " that a permutation is held for; use the keyed order",
                              order->n, STI_CATALOG_TABLE_MAX);
+    if (sti_order_length(order) > STI_CATALOG_TABLE_MAX)
+        return sti_error_set(err, STK_E_INFEASIBLE,
+                             "order: an epoch of %" PRIu64 " samples on this rank is more than the "
+                             "%" PRIu64 " that a table is held for; use shorter epochs, and more",
+                             sti_order_length(order), STI_CATALOG_TABLE_MAX);
     return 0;
 }
 

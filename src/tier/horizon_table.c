@@ -151,7 +151,7 @@ start_making(struct sti_horizon *horizon, struct sti_epoch_slot *slot, uint64_t 
     const struct sti_epoch_slot *before = epoch > 0 ? slot_of(horizon, epoch - 1) : NULL;
 
     if (prepare_slot(horizon, slot) < 0) {
-        horizon->is_short_of_memory = true; /* the consumer waits, nothing is lost */
+        horizon->is_short_of_memory = true; /* tried again; the consumer waits for a while */
         return;
     }
     /* A generator that lives on is handed from epoch to epoch; without it the epoch is

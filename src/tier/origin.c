@@ -79,7 +79,7 @@ sti_origin_open(struct sti_origin *origin, const struct sti_origin_opts *opts, s
     rc = sti_files_open_now(&origin->files, &extent);
     if (rc < 0)
         return sti_error_set_path(err, rc, extent.path, "the data set cannot be opened: %s",
-                                  sti_error_text(rc));
+                                  sti_origin_reason(rc));
     return 0;
 }
 
@@ -162,5 +162,8 @@ sti_origin_reason(int code)
         return "the file is shorter than when it was indexed";
     if (code == -EFBIG)
         return "the file is longer than when it was indexed";
+    if (code == STK_E_STALE)
+        return "the file changed since it was indexed; open the data set again, with a rebuilt "
+               "index (option rebuild, or: stoker index --rebuild)";
     return sti_error_text(code);
 }

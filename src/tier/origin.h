@@ -32,7 +32,7 @@ struct sti_origin_range {
 #define STI_ORIGIN_SAMPLE_MAX (UINT64_C(1) << 30)
 
 /* Opens what has to stay open. aio: borrowed, the loop's; open_files: how many files may
- * be held open. Errors, with the path: what opening gives. Blocks. */
+ * be held open. Errors, with the path: what opening gives, STK_E_STALE. Blocks. */
 struct sti_origin_opts {
     const struct sti_dataset *dataset;
     struct sti_aio *aio;
@@ -81,7 +81,8 @@ int
 sti_origin_check(const struct sti_extent *extent, const struct sti_origin_range *range,
                  int32_t result);
 
-/* What a code of sti_origin_check() means, for people. Returns a constant string. */
+/* What a code of sti_origin_check() or sti_files_compare() means, for people. Returns a
+ * constant string. */
 const char *
 sti_origin_reason(int code);
 

@@ -8,7 +8,8 @@
  * file are, whatever the order: the origin gives the same bytes in far fewer reads.
  *
  * A read that fails is tried again; one of several samples that still fails is tried
- * sample by sample, so that one bad block spoils one sample. Invariant: an entry is
+ * sample by sample, so that one bad block spoils one sample. Not where its file is another
+ * one than was indexed: nothing helps then. Invariant: an entry is
  * READING exactly while a read holds a piece for it, and its key heads the list of items
  * that wait.
  */
@@ -369,6 +370,46 @@ sti_fetcher_conclude_read(struct sti_fetcher *fetcher, struct sti_read *read, in
     fetcher->n_reading--;
 }
 
+/* A read has come to its end with a code: it gave what it should, or there is something
+ * left to try. */
+static void
+settle(struct sti_fetcher *fetcher, struct sti_read *read, int code)
+{
+    bool may_help = code != 0 && code != STK_E_STALE;
+
+    if (may_help && read->n_tries < fetcher->opts.retries && !fetcher->is_stopped) {
+        read->n_tries++;
+        submit(fetcher, read);
+        return;
+    }
+    if (may_help && !read->is_split && read->n_pieces > 1) {
+        read->is_split = true;
+        sti_files_put(read->file);
+        prepare(fetcher, read);
+        submit(fetcher, read);
+        return;
+    }
+    sti_fetcher_conclude_read(fetcher, read, code);
+}
+
+static void
+on_looked_at(struct sti_aio_op *op)
+{
+    struct sti_read *read = op->context;
+
+    settle(read->fetcher, read, sti_files_compare(&read->extent, op));
+}
+
+/* Looks whether the file that a read has opened is the one that was indexed. */
+static void
+look(struct sti_fetcher *fetcher, struct sti_read *read)
+{
+    sti_files_prepare_look(&read->extent, &read->found, &read->look_op);
+    read->look_op.done = on_looked_at;
+    read->look_op.context = read;
+    sti_aio_submit(fetcher->opts.aio, &read->look_op);
+}
+
 static void
 on_done(struct sti_aio_op *op)
 {
@@ -384,19 +425,10 @@ on_done(struct sti_aio_op *op)
         submit(fetcher, read);
         return;
     }
-    if (code != 0 && read->n_tries < fetcher->opts.retries && !fetcher->is_stopped) {
-        read->n_tries++;
-        submit(fetcher, read);
-        return;
-    }
-    if (code != 0 && !read->is_split && read->n_pieces > 1) {
-        read->is_split = true;
-        sti_files_put(read->file);
-        prepare(fetcher, read);
-        submit(fetcher, read);
-        return;
-    }
-    sti_fetcher_conclude_read(fetcher, read, code);
+    if (code == 0 && op->kind == STI_AIO_READ_FILE && read->extent.file != STI_EXTENT_WHOLE)
+        look(fetcher, read);
+    else
+        settle(fetcher, read, code);
 }
 
 void

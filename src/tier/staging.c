@@ -188,6 +188,7 @@ sti_staging_init(struct sti_staging *staging, const struct sti_staging_opts *opt
     sti_record_list_init(&staging->ready);
     sti_record_list_init(&staging->returned);
     staging->run.epoch = UINT64_MAX;
+    staging->idle = STI_STAGING_BUSY;
     int rc = allocate(staging, opts);
     if (rc < 0)
         goto err_memory;
@@ -263,7 +264,7 @@ account_locked(struct sti_staging *staging, const struct sti_record *record, uin
     both[1]->bound_bytes = record->run_bound_bytes;
 }
 
-/* One look: a result, or INT32_MIN to wait. */
+/* One look: a result, or STI_STAGING_BUSY to wait. */
 static int
 look_locked(struct sti_staging *staging, struct sti_record **ret_record, uint64_t start_ns)
     STI_REQUIRES(&staging->lock)
@@ -277,12 +278,9 @@ look_locked(struct sti_staging *staging, struct sti_record **ret_record, uint64_
         *ret_record = record;
         return STK_BATCH;
     }
-    if (staging->is_end)
-        return STK_END;
-    if (staging->is_starved)
-        return -EAGAIN;
-    staging->is_waiting = true;
-    return INT32_MIN;
+    if (staging->idle == STI_STAGING_BUSY)
+        staging->is_waiting = true;
+    return staging->idle;
 }
 
 /*
@@ -321,7 +319,7 @@ sti_staging_next(struct sti_staging *staging, uint64_t timeout_ns, struct sti_re
         int found = look_locked(staging, ret_record, start_ns);
         bool has_news = staging->returned.n > 0;
         sti_mutex_unlock(&staging->lock);
-        if (found != INT32_MIN) {
+        if (found != STI_STAGING_BUSY) {
             staging->waited_ns = 0;
             return found;
         }
@@ -459,14 +457,13 @@ sti_staging_want_returns(struct sti_staging *staging)
 }
 
 void
-sti_staging_set_idle(struct sti_staging *staging, bool is_end, bool is_starved)
+sti_staging_set_idle(struct sti_staging *staging, int idle)
 {
     bool must_post = false;
 
     sti_mutex_lock(&staging->lock);
-    if (staging->is_end != is_end || staging->is_starved != is_starved) {
-        staging->is_end = is_end;
-        staging->is_starved = is_starved;
+    if (staging->idle != idle) {
+        staging->idle = idle;
         must_post = stop_waiting_locked(staging);
     }
     sti_mutex_unlock(&staging->lock);
@@ -525,8 +522,7 @@ sti_staging_command_done(struct sti_staging *staging)
 {
     sti_mutex_lock(&staging->lock);
     staging->command = STI_COMMAND_NONE;
-    staging->is_end = false;
-    staging->is_starved = false;
+    staging->idle = STI_STAGING_BUSY;
     staging->returned_position = 0;
     sti_mutex_unlock(&staging->lock);
     post(staging);

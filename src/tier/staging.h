@@ -122,8 +122,7 @@ struct sti_staging {
     struct sti_record_list returned STI_GUARDED_BY(&lock);
     uint32_t wake_after STI_GUARDED_BY(&lock); /* returns after which the loop wants to know */
     bool is_waiting STI_GUARDED_BY(&lock);     /* the consumer waits on the semaphore */
-    bool is_end STI_GUARDED_BY(&lock);         /* nothing comes after what is ready */
-    bool is_starved STI_GUARDED_BY(&lock);     /* nothing comes before something is pushed */
+    int idle STI_GUARDED_BY(&lock);            /* behind what is ready: see set_idle */
     enum sti_command command STI_GUARDED_BY(&lock);
     uint64_t seek_epoch STI_GUARDED_BY(&lock);
     uint64_t seek_idx STI_GUARDED_BY(&lock);
@@ -171,7 +170,7 @@ sti_record_list_pop(struct sti_record_list *list);
 
 /*
  * Waits for the next record in order, timeout_ns at most (UINT64_MAX: without end).
- * Returns STK_BATCH, STK_END, -EAGAIN (starved), -EINTR or -ETIMEDOUT.
+ * Returns STK_BATCH, what sti_staging_set_idle() was told, -EINTR or -ETIMEDOUT.
  */
 int
 sti_staging_next(struct sti_staging *staging, uint64_t timeout_ns, struct sti_record **ret_record);
@@ -204,9 +203,14 @@ sti_staging_take_returned(struct sti_staging *staging, uint64_t *ret_returned_po
 void
 sti_staging_want_returns(struct sti_staging *staging);
 
-/* Says that nothing will come (any more, or before a push). */
+/*
+ * Says what a call of next is told that finds nothing ready: STI_STAGING_BUSY, it waits, since
+ * something is to come; STK_END, nothing will come any more; -EAGAIN, nothing before a
+ * push; -ENOMEM, nothing before there is memory again.
+ */
+#define STI_STAGING_BUSY INT32_MIN
 void
-sti_staging_set_idle(struct sti_staging *staging, bool is_end, bool is_starved);
+sti_staging_set_idle(struct sti_staging *staging, int idle);
 
 /* Records that were ready and not given out. */
 uint32_t
