@@ -159,6 +159,11 @@ run_json(const struct bench_load_request *request, const struct bench_load_resul
         json_decref(run);
         run = NULL;
     }
+    if (run && result->warning &&
+        json_object_set_new(run, "warning", cli_json_text(result->warning))) {
+        json_decref(run);
+        run = NULL;
+    }
     return run;
 }
 

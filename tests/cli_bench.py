@@ -184,6 +184,21 @@ def check_messages(fail, stoker, data):
     fail.check("epoch 1:" in done.stderr and "CPU s" in done.stdout, "plain lines")
 
 
+def check_warning(fail, stoker, data):
+    """A tier that cannot be used ends no run, but is told, once, and in the JSON."""
+    words = ["load", data[0], "--format", "folder", "--quiet", "--tier",
+             "ssd:/nonexistent:1G"]
+    done = run(stoker, words)
+    lines = done.stderr.splitlines()
+    fail.check(done.returncode == 0 and len(lines) == 1 and "warning: " in lines[0]
+               and "/nonexistent" in lines[0], f"a tier that is not there: {done.stderr!r}")
+    result = json.loads(run(stoker, [*words, "--json"]).stdout)
+    fail.check("/nonexistent" in result.get("warning", "") and result["ssd"]["dropped"] == 1,
+               f"a tier that is not there, in JSON: {result.get('warning')}")
+    result = load(stoker, data[0], "--format", "folder")
+    fail.check("warning" not in result, f"a warning of nothing: {result.get('warning')}")
+
+
 def check_interrupt(fail, stoker, data):
     """SIGINT while waiting for storage, and while computing."""
     for words in (["--shape", "rbps=20K rlat=50ms"], ["--compute-us", "60000000"],
@@ -206,7 +221,8 @@ def main():
     fail = Failures()
     with tempfile.TemporaryDirectory() as directory:
         data = make_data(directory)
-        for check in (check_bytes, check_shares, check_views, check_messages, check_interrupt):
+        for check in (check_bytes, check_shares, check_views, check_messages, check_warning,
+                      check_interrupt):
             check(fail, stoker, data)
     print(f"{fail.count} failed")
     return 1 if fail.count else 0
