@@ -136,12 +136,18 @@ uring_says_why_not(unsigned error)
     stk_error err = {0};
 
     MUST(refuse(SYS_io_uring_setup, error));
-    MUST(sti_aio_open(&aio, &opts, &err) == -ENOSYS);
-    MUST(aio == NULL && err.code == -ENOSYS);
-    MUST(strstr(err.message, "use sync") != NULL);
 #ifdef STI_HAVE_URING
-    MUST(strstr(err.message, error == EPERM ? "kernel.io_uring_disabled" : "has no io_uring"));
+    const int code = error == ENOMEM ? -ENOMEM : -ENOSYS;
+    const char *const hint = error == EPERM    ? "kernel.io_uring_disabled"
+                             : error == ENOMEM ? "raise RLIMIT_MEMLOCK"
+                                               : "has no io_uring";
+#else
+    const int code = -ENOSYS;
+    const char *const hint = "no liburing";
 #endif
+    MUST(sti_aio_open(&aio, &opts, &err) == code);
+    MUST(aio == NULL && err.code == code);
+    MUST(strstr(err.message, "use sync") != NULL && strstr(err.message, hint) != NULL);
     sti_pool_close(opts.pool);
 }
 
@@ -196,6 +202,7 @@ uring_explains(void **state)
     (void)state;
     in_child(uring_says_why_not, EPERM);
     in_child(uring_says_why_not, ENOSYS);
+    in_child(uring_says_why_not, ENOMEM);
 }
 
 static void
