@@ -29,6 +29,13 @@ say(const char *command, const char *format, va_list args)
     (void)fputc('\n', stderr);
 }
 
+static int
+say_help(const char *command)
+{
+    (void)fprintf(stderr, "Try 'stoker help %s'.\n", command);
+    return CLI_USAGE;
+}
+
 int
 cli_usage_error(const char *command, const char *format, ...)
 {
@@ -37,8 +44,7 @@ cli_usage_error(const char *command, const char *format, ...)
     va_start(args, format);
     say(command, format, args);
     va_end(args);
-    (void)fprintf(stderr, "Try 'stoker help %s'.\n", command);
-    return CLI_USAGE;
+    return say_help(command);
 }
 
 int
@@ -50,6 +56,14 @@ cli_error(const char *command, const char *format, ...)
     say(command, format, args);
     va_end(args);
     return CLI_FAILED;
+}
+
+int
+cli_refused(const char *command, const char *what, int rc, const stk_error *err)
+{
+    (void)cli_error(command, "%s%s%s%s%s (%s)", what ? what : "", what ? ": " : "", err->path,
+                    err->path[0] ? ": " : "", err->message, stk_strerror(rc));
+    return rc == -EINVAL && !err->path[0] ? say_help(command) : CLI_FAILED;
 }
 
 int

@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <stoker/types.h>
+
 /* Exit statuses of the program. */
 #define CLI_OK 0
 #define CLI_FAILED 1
@@ -72,6 +74,14 @@ cli_usage_error(const char *command, const char *format, ...) __attribute__((for
 /* Says on stderr what failed. Returns CLI_FAILED. */
 int
 cli_error(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/*
+ * Says on stderr what the library refused: "what: path: message (code)"; what may be NULL. An
+ * -EINVAL that is of no path is of an option, and so of the command line: returns
+ * CLI_USAGE after saying where help is, else CLI_FAILED.
+ */
+int
+cli_refused(const char *command, const char *what, int rc, const stk_error *err);
 
 /* Flushes stdout. Returns CLI_OK, or CLI_FAILED after saying that it could not be
  * written. */

@@ -97,8 +97,7 @@ release_sigint(void)
 static int
 fail(const struct bench *bench, const char *what, int rc, const stk_error *err)
 {
-    return cli_error(bench->command, "%s: %s%s%s (%s)", what, err->path, err->path[0] ? ": " : "",
-                     err->message, stk_strerror(rc));
+    return cli_refused(bench->command, what, rc, err);
 }
 
 /* Says once what went worse than asked for while the run goes on: not a matter of --quiet,
@@ -395,7 +394,7 @@ bench_explain(const char *command, const struct bench_load_request *request,
     if (rc < 0) {
         free(explained->epochs);
         explained->epochs = NULL;
-        return cli_error(command, "the run cannot be told: %s (%s)", err.message, stk_strerror(rc));
+        return cli_refused(command, "the run cannot be told", rc, &err);
     }
     return CLI_OK;
 }

@@ -192,12 +192,6 @@ now_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static int
-say(const stk_error *err)
-{
-    return cli_error("index", "%s%s%s", err->path, err->path[0] ? ": " : "", err->message);
-}
-
 int
 cmd_index(int argc, char **argv)
 {
@@ -211,8 +205,9 @@ cmd_index(int argc, char **argv)
     int rc = parse(argc, argv, &opts, &path);
     if (rc != CLI_OK)
         return rc;
-    if (stk_engine_open(&engine, &opts.engine, &err) < 0)
-        return say(&err);
+    rc = stk_engine_open(&engine, &opts.engine, &err);
+    if (rc < 0)
+        return cli_refused("index", NULL, rc, &err);
     double begin_s = now_s();
     rc = stk_dataset_open(&dataset, engine, path, &opts.dataset, &err);
     double seconds = now_s() - begin_s;
@@ -225,7 +220,7 @@ cmd_index(int argc, char **argv)
     stk_dataset_close(dataset);
     stk_engine_close(engine);
     if (rc < 0)
-        return say(&err);
+        return cli_refused("index", NULL, rc, &err);
     rc = say_kept(path, opts.engine.cache_dir, &info);
     return rc == CLI_OK ? cli_finish("index") : rc;
 }

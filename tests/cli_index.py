@@ -72,12 +72,29 @@ def check_read_only(fail, stoker, directory):
                os.path.exists(f"{folder}/.stoker-index"), f"no cache needed: {done.stderr!r}")
 
 
+def check_status(fail, stoker, directory):
+    """2 where the command line is wrong, 1 where what it names is."""
+    folder = f"{directory}/plain"
+    make_folder(folder)
+    os.chmod(folder, 0o777)
+    for words, message, status in (
+            ([folder, "--io-method", "pigeon"], "io_method", 2),
+            ([folder, "--format", "folder", "--record-bytes", "4"], "record_bytes", 2),
+            ([f"{folder}/0", "--format", "record", "--record-bytes", "4"], "remain", 1),
+            ([f"{folder}/none"], "No such file", 1)):
+        done = index(stoker, *words)
+        fail.check(done.returncode == status and message in done.stderr,
+                   f"{words}: exit {done.returncode}, {done.stderr!r}")
+        fail.check(("Try 'stoker help index'" in done.stderr) == (status == 2),
+                   f"{words}: {done.stderr!r}")
+
+
 def main():
     stoker = sys.argv[1]
     fail = Failures()
     with tempfile.TemporaryDirectory() as directory:
         os.chmod(directory, 0o755)
-        for check in (check_read_only,):
+        for check in (check_read_only, check_status):
             check(fail, stoker, directory)
     print(f"{fail.count} failed")
     return 1 if fail.count else 0
