@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <stoker/types.h>
 
@@ -65,6 +66,11 @@ struct cli_option {
 int
 cli_parse(int argc, char **argv, const struct cli_option *options, size_t n_options,
           const char **words, int max_words);
+
+/* Writes a text in which a path may be, which may have any characters: those that would do
+ * something to a terminal are written as "\n" or "\x1b". */
+void
+cli_put_text(FILE *to, const char *text);
 
 /* Says on stderr what is wrong in a command's use ("stoker COMMAND: ..." and where help
  * is). Returns CLI_USAGE. */

@@ -216,10 +216,11 @@ bench_report_text(const char *command, const struct bench_load_request *request,
 {
     char title[24];
 
-    (void)printf(
-        "%s: %" PRIu64 " samples, %.1f MB, index %s in %.3f s, I/O by %s\n", request->data.paths[0],
-        result->dataset.samples, (double)result->dataset.bytes * 1e-6,
-        result->dataset.index_built ? "built" : "opened", result->index_seconds, result->io_method);
+    cli_put_text(stdout, request->data.paths[0]);
+    (void)printf(": %" PRIu64 " samples, %.1f MB, index %s in %.3f s, I/O by %s\n",
+                 result->dataset.samples, (double)result->dataset.bytes * 1e-6,
+                 result->dataset.index_built ? "built" : "opened", result->index_seconds,
+                 result->io_method);
     (void)puts(
         "epoch      seconds   samples/s      MB/s  stall %    p50 us    p99 us   RAM %   SSD %"
         "  peer % origin %   origin MB    bound MB    CPU s");

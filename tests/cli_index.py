@@ -89,12 +89,39 @@ def check_status(fail, stoker, directory):
                    f"{words}: {done.stderr!r}")
 
 
+def check_words(fail, stoker, directory):
+    """Nothing in it, and names that would write to the terminal."""
+    for extra in ([], ["--extensions", "*"]):
+        folder = f"{directory}/empty{len(extra)}"
+        os.makedirs(folder)
+        done = index(stoker, folder, "--format", "folder", *extra)
+        fail.check(done.returncode == 1 and "there is no file in it" in done.stderr
+                   and "*" not in done.stderr, f"an empty folder: {done.stderr!r}")
+    os.makedirs(f"{directory}/classes/a")
+    done = index(stoker, f"{directory}/classes", "--format", "class-folder", "--extensions", "*")
+    fail.check('class "a" holds no file (' in done.stderr, f"an empty class: {done.stderr!r}")
+    odd = f"{directory}/a\nb\x1b[31m\x07"
+    for words in ([odd], ["--io-method", odd, odd]):
+        done = index(stoker, *words)
+        fail.check("a\\nb\\x1b[31m\\x07" in done.stderr and "\x1b" not in done.stderr
+                   and "\x07" not in done.stderr, f"an odd path: {done.stderr!r}")
+    make_folder(odd)
+    done = subprocess.run([stoker, "bench", "load", odd, "--format", "folder", "--quiet"],
+                          capture_output=True, text=True, timeout=60, check=False)
+    fail.check(done.returncode == 0 and "a\\nb\\x1b[31m\\x07: 5 samples" in done.stdout,
+               f"an odd path in a report: {done.stdout!r}")
+    done = subprocess.run([stoker, "probe", "/proc"], capture_output=True, text=True, timeout=60,
+                          check=False)
+    fail.check(done.returncode == 1 and "Read-only file system" in done.stderr
+               or "Permission denied" in done.stderr, f"probe /proc: {done.stderr!r}")
+
+
 def main():
     stoker = sys.argv[1]
     fail = Failures()
     with tempfile.TemporaryDirectory() as directory:
         os.chmod(directory, 0o755)
-        for check in (check_read_only, check_status):
+        for check in (check_read_only, check_status, check_words):
             check(fail, stoker, directory)
     print(f"{fail.count} failed")
     return 1 if fail.count else 0
