@@ -100,8 +100,8 @@ fail(const struct bench *bench, const char *what, int rc, const stk_error *err)
     return cli_refused(bench->command, what, rc, err);
 }
 
-/* Says once what went worse than asked for while the run goes on: not a matter of --quiet,
- * since what is measured is then not what was to be measured. */
+/* Says once what went worse than asked for while the run goes on: not a matter of
+ * --quiet, since what is measured is then not what was to be measured. */
 static void
 say_warning(const struct bench *bench)
 {

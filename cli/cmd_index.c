@@ -104,9 +104,9 @@ format_name(uint32_t format)
     return "unknown";
 }
 
-/* An index that no place takes is built again by every job. That is what is asked for where
- * nothing else is, and a failure where a cache directory was given. Returns CLI_OK or
- * CLI_FAILED. */
+/* An index that no place takes is built again by every job. That is what is asked for
+ * where nothing else is, and a failure where a cache directory was given. Returns CLI_OK
+ * or CLI_FAILED. */
 static int
 say_kept(const char *path, const char *cache_dir, const stk_dataset_info *info)
 {

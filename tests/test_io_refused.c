@@ -188,8 +188,8 @@ a_ring_cut_off_goes_on(unsigned error)
     sti_pool_close(opts.pool);
 }
 
-/* What a ring does not do at once needs a thread of the kernel's, which counts against the
- * user's processes. */
+/* What a ring does not do at once needs a thread of the kernel's, which counts against
+ * the user's processes. */
 static void
 no_thread_for_the_kernel(unsigned as_uring)
 {

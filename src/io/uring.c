@@ -18,8 +18,8 @@
  * until then.
  *
  * What the kernel cannot do at once it gives to threads of its own, which count against
- * RLIMIT_NPROC. Where it can start none it cancels the operation, which then is done on the
- * pool, too: nothing here cancels one.
+ * RLIMIT_NPROC. Where it can start none it cancels the operation, which then is done on
+ * the pool, too: nothing here cancels one.
  *
  * Invariant: an operation under way has n_pending completions to come, and its user data
  * names it and the part it is.
