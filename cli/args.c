@@ -6,10 +6,12 @@
  */
 #include "args.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The parse under way; what messages and helpers need. */
@@ -20,13 +22,40 @@ struct parse {
     uint64_t seen; /* a bit per option */
 };
 
+void
+cli_put_text(FILE *to, const char *text)
+{
+    for (const char *at = text; *at; at++) {
+        if (*at == '\n')
+            (void)fputs("\\n", to);
+        else if (iscntrl((unsigned char)*at))
+            (void)fprintf(to, "\\x%02x", (unsigned)(unsigned char)*at);
+        else
+            (void)fputc(*at, to);
+    }
+}
+
 __attribute__((format(printf, 2, 0))) static void
 say(const char *command, const char *format, va_list args)
 {
+    char *text;
+
     (void)fflush(stdout); /* the message comes after what was printed; a failure shows later */
     (void)fprintf(stderr, "stoker %s: ", command);
-    (void)vfprintf(stderr, format, args);
+    if (vasprintf(&text, format, args) < 0) {
+        (void)fputs("no memory for a message\n", stderr);
+        return;
+    }
+    cli_put_text(stderr, text);
     (void)fputc('\n', stderr);
+    free(text);
+}
+
+static int
+say_help(const char *command)
+{
+    (void)fprintf(stderr, "Try 'stoker help %s'.\n", command);
+    return CLI_USAGE;
 }
 
 int
@@ -37,8 +66,7 @@ cli_usage_error(const char *command, const char *format, ...)
     va_start(args, format);
     say(command, format, args);
     va_end(args);
-    (void)fprintf(stderr, "Try 'stoker help %s'.\n", command);
-    return CLI_USAGE;
+    return say_help(command);
 }
 
 int
@@ -50,6 +78,18 @@ cli_error(const char *command, const char *format, ...)
     say(command, format, args);
     va_end(args);
     return CLI_FAILED;
+}
+
+int
+cli_refused(const char *command, const char *what, int rc, const stk_error *err)
+{
+    const char *code = stk_strerror(rc);
+    bool has_code = strstr(err->message, code) != NULL;
+
+    (void)cli_error(command, "%s%s%s%s%s%s%s%s", what ? what : "", what ? ": " : "", err->path,
+                    err->path[0] ? ": " : "", err->message, has_code ? "" : " (",
+                    has_code ? "" : code, has_code ? "" : ")");
+    return rc == -EINVAL && !err->path[0] ? say_help(command) : CLI_FAILED;
 }
 
 int

@@ -11,6 +11,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+
+#include <stoker/types.h>
 
 /* Exit statuses of the program. */
 #define CLI_OK 0
@@ -64,6 +67,11 @@ int
 cli_parse(int argc, char **argv, const struct cli_option *options, size_t n_options,
           const char **words, int max_words);
 
+/* Writes a text in which a path may be, which may have any characters: those that would do
+ * something to a terminal are written as "\n" or "\x1b". */
+void
+cli_put_text(FILE *to, const char *text);
+
 /* Says on stderr what is wrong in a command's use ("stoker COMMAND: ..." and where help
  * is). Returns CLI_USAGE. */
 int
@@ -72,6 +80,14 @@ cli_usage_error(const char *command, const char *format, ...) __attribute__((for
 /* Says on stderr what failed. Returns CLI_FAILED. */
 int
 cli_error(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/*
+ * Says on stderr what the library refused: "what: path: message (code)"; what may be NULL. An
+ * -EINVAL that is of no path is of an option, and so of the command line: returns
+ * CLI_USAGE after saying where help is, else CLI_FAILED.
+ */
+int
+cli_refused(const char *command, const char *what, int rc, const stk_error *err);
 
 /* Flushes stdout. Returns CLI_OK, or CLI_FAILED after saying that it could not be
  * written. */

@@ -97,8 +97,28 @@ release_sigint(void)
 static int
 fail(const struct bench *bench, const char *what, int rc, const stk_error *err)
 {
-    return cli_error(bench->command, "%s: %s%s%s (%s)", what, err->path, err->path[0] ? ": " : "",
-                     err->message, stk_strerror(rc));
+    return cli_refused(bench->command, what, rc, err);
+}
+
+/* Says once what went worse than asked for while the run goes on: not a matter of
+ * --quiet, since what is measured is then not what was to be measured. */
+static void
+say_warning(const struct bench *bench)
+{
+    struct bench_load_result *result = bench->result;
+    stk_error err;
+    char *text;
+
+    if (stk_loader_last_warning(bench->loader, &err) < 0 ||
+        asprintf(&text, "%s%s%s", err.path, err.path[0] ? ": " : "", err.message) < 0)
+        return;
+    if (result->warning && strcmp(text, result->warning) == 0) {
+        free(text);
+        return;
+    }
+    free(result->warning);
+    result->warning = text;
+    (void)cli_error(bench->command, "warning: %s", text);
 }
 
 static void
@@ -374,7 +394,7 @@ bench_explain(const char *command, const struct bench_load_request *request,
     if (rc < 0) {
         free(explained->epochs);
         explained->epochs = NULL;
-        return cli_error(command, "the run cannot be told: %s (%s)", err.message, stk_strerror(rc));
+        return cli_refused(command, "the run cannot be told", rc, &err);
     }
     return CLI_OK;
 }
@@ -413,6 +433,7 @@ bench_load_run(const char *command, const struct bench_load_request *request,
     if (rc == CLI_OK)
         rc = catch_sigint(&bench);
     if (rc == CLI_OK) {
+        say_warning(&bench);
         rc = take_batches(&bench);
         mark_now(&bench, &ended);
         /* What is read for others after the own last batch is counted, too. */
@@ -422,6 +443,7 @@ bench_load_run(const char *command, const struct bench_load_request *request,
             rc = end_phase(&bench, &bench.began, &ended, UINT64_MAX, &result->total);
         if (rc == CLI_OK && !interrupted)
             rc = explain_run(&bench);
+        say_warning(&bench);
         release_sigint();
     }
     result->interrupted = interrupted;
@@ -438,6 +460,8 @@ bench_load_free(struct bench_load_result *result)
 {
     free(result->explained.epochs);
     free(result->epochs);
+    free(result->warning);
+    result->warning = NULL;
     result->epochs = NULL;
     result->n_epochs = 0;
 }

@@ -55,6 +55,7 @@ struct bench_load_result {
     const char *io_method;
     uint32_t crc; /* as zlib's crc32() of all bytes */
     bool interrupted;
+    char *warning; /* the last one, which was said; owned, NULL: none */
     struct bench_phase total;
     struct bench_phase *epochs; /* owned; freed with bench_load_free() */
     size_t n_epochs;

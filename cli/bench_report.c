@@ -159,6 +159,11 @@ run_json(const struct bench_load_request *request, const struct bench_load_resul
         json_decref(run);
         run = NULL;
     }
+    if (run && result->warning &&
+        json_object_set_new(run, "warning", cli_json_text(result->warning))) {
+        json_decref(run);
+        run = NULL;
+    }
     return run;
 }
 
@@ -211,10 +216,11 @@ bench_report_text(const char *command, const struct bench_load_request *request,
 {
     char title[24];
 
-    (void)printf(
-        "%s: %" PRIu64 " samples, %.1f MB, index %s in %.3f s, I/O by %s\n", request->data.paths[0],
-        result->dataset.samples, (double)result->dataset.bytes * 1e-6,
-        result->dataset.index_built ? "built" : "opened", result->index_seconds, result->io_method);
+    cli_put_text(stdout, request->data.paths[0]);
+    (void)printf(": %" PRIu64 " samples, %.1f MB, index %s in %.3f s, I/O by %s\n",
+                 result->dataset.samples, (double)result->dataset.bytes * 1e-6,
+                 result->dataset.index_built ? "built" : "opened", result->index_seconds,
+                 result->io_method);
     (void)puts(
         "epoch      seconds   samples/s      MB/s  stall %    p50 us    p99 us   RAM %   SSD %"
         "  peer % origin %   origin MB    bound MB    CPU s");

@@ -88,8 +88,7 @@ seconds_since(uint64_t begun_ns)
 static int
 fail(const struct bench *bench, const char *what, int rc, const stk_error *err)
 {
-    return cli_error(bench->command, "%s: %s%s%s (%s)", what, err->path, err->path[0] ? ": " : "",
-                     err->message, stk_strerror(rc));
+    return cli_refused(bench->command, what, rc, err);
 }
 
 /* ---- the state --------------------------------------------------------------------- */

@@ -401,8 +401,7 @@ explain(const char *command, const struct bench_load_request *request, bool json
     if (rc == 0)
         rc = cli_dataset_open(&open, engine, &request->data, &err);
     if (rc < 0) {
-        rc = cli_error(command, "%s: %s (%s)", request->data.paths[0], err.message,
-                       stk_strerror(rc));
+        rc = cli_refused(command, request->data.paths[0], rc, &err);
         goto out;
     }
     result.dataset = (stk_dataset_info){STK_DATASET_INFO_INIT};

@@ -61,8 +61,7 @@ struct ckpt {
 static int
 fail(const struct ckpt *c, const char *what, int rc, const stk_error *err)
 {
-    return cli_error(c->command, "%s: %s%s%s (%s)", what, err->path, err->path[0] ? ": " : "",
-                     err->message, stk_strerror(rc));
+    return cli_refused(c->command, what, rc, err);
 }
 
 /* Opens the directory; roots only where something is to be removed from them. */

@@ -104,6 +104,23 @@ format_name(uint32_t format)
     return "unknown";
 }
 
+/* An index that no place takes is built again by every job. That is what is asked for
+ * where nothing else is, and a failure where a cache directory was given. Returns CLI_OK
+ * or CLI_FAILED. */
+static int
+say_kept(const char *path, const char *cache_dir, const stk_dataset_info *info)
+{
+    if (info->index_code == 0)
+        return CLI_OK;
+    if (cache_dir)
+        return cli_error("index", "the index is not kept: --cache-dir %s: %s", cache_dir,
+                         stk_strerror(info->index_code));
+    (void)cli_error("index",
+                    "the index is not kept: beside %s it cannot be written: %s; use --cache-dir",
+                    path, stk_strerror(info->index_code));
+    return CLI_OK;
+}
+
 /* Names come out of archives: what is no plain character does not reach the terminal. */
 static void
 print_field(const stk_dataset *dataset, uint32_t field_idx)
@@ -131,8 +148,9 @@ print_json(const stk_dataset *dataset, const stk_dataset_info *info, double seco
         (void)printf("\"");
     }
     (void)printf("], \"fingerprint\": \"%016" PRIx64 "\", \"index_built\": %s, "
-                 "\"seconds\": %.6f}\n",
-                 info->fingerprint, info->index_built ? "true" : "false", seconds);
+                 "\"index_kept\": %s, \"seconds\": %.6f}\n",
+                 info->fingerprint, info->index_built ? "true" : "false",
+                 info->index_code == 0 ? "true" : "false", seconds);
 }
 
 static void
@@ -174,12 +192,6 @@ now_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static int
-say(const stk_error *err)
-{
-    return cli_error("index", "%s%s%s", err->path, err->path[0] ? ": " : "", err->message);
-}
-
 int
 cmd_index(int argc, char **argv)
 {
@@ -193,8 +205,9 @@ cmd_index(int argc, char **argv)
     int rc = parse(argc, argv, &opts, &path);
     if (rc != CLI_OK)
         return rc;
-    if (stk_engine_open(&engine, &opts.engine, &err) < 0)
-        return say(&err);
+    rc = stk_engine_open(&engine, &opts.engine, &err);
+    if (rc < 0)
+        return cli_refused("index", NULL, rc, &err);
     double begin_s = now_s();
     rc = stk_dataset_open(&dataset, engine, path, &opts.dataset, &err);
     double seconds = now_s() - begin_s;
@@ -206,5 +219,8 @@ cmd_index(int argc, char **argv)
         print_text(dataset, &info, seconds);
     stk_dataset_close(dataset);
     stk_engine_close(engine);
-    return rc < 0 ? say(&err) : cli_finish("index");
+    if (rc < 0)
+        return cli_refused("index", NULL, rc, &err);
+    rc = say_kept(path, opts.engine.cache_dir, &info);
+    return rc == CLI_OK ? cli_finish("index") : rc;
 }

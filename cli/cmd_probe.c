@@ -81,11 +81,12 @@ cmd_probe(int argc, char **argv)
     if (n == 0)
         return cli_usage_error("probe", "which directory or file? Give its path");
     opts.point_ms = (uint32_t)point_ms;
-    if (stk_engine_open(&engine, &engine_opts, &err) < 0)
-        return cli_error("probe", "cannot start the engine: %s", err.message);
+    n = stk_engine_open(&engine, &engine_opts, &err);
+    if (n < 0)
+        return cli_refused("probe", "cannot start the engine", n, &err);
     n = stk_probe(engine, path, &opts, points, &err);
     stk_engine_close(engine);
     if (n < 0)
-        return cli_error("probe", "%s: %s", path, err.message);
+        return cli_refused("probe", NULL, n, &err);
     return json ? print_json(path, points, n) : print_text(points, n);
 }

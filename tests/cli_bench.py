@@ -29,21 +29,27 @@ BAD = [
     ("load x --policy best", "none, pin, lru", 2),
     ("load x --batch", "--batch needs a value", 2),
     ("load missing", "missing", 1),
-    ("load {folder} --format folder --batch 0", "batch", 1),
-    ("load {folder} --format folder --io-method carrier-pigeon", "io_method", 1),
-    ("load {folder} --format folder --tier tape:1G", "tier", 1),
-    ("load {folder} --format folder --tier ram:1M --tier ram:3M", "ram is named twice", 1),
-    ("load {folder} --format folder --world 2 --rank 2", "rank", 1),
-    ("load {record} --format record", "record_bytes", 1),
+    ("load {folder} --format folder --batch 0", "batch", 2),
+    ("load {folder} --format folder --batch 262145", "262144", 2),
+    ("load {folder} --format folder --rank 1", "rank", 2),
+    ("load {folder} --format folder --queue-depth 1025", "queue_depth", 2),
+    ("load {folder} --format folder --shape fast", "shape", 2),
+    ("load {folder} --format folder --extensions .png", "empty", 1),
+    ("save --root {folder} --queue-depth 1025", "queue_depth", 2),
+    ("load {folder} --format folder --io-method carrier-pigeon", "io_method", 2),
+    ("load {folder} --format folder --tier tape:1G", "tier", 2),
+    ("load {folder} --format folder --tier ram:1M --tier ram:3M", "ram is named twice", 2),
+    ("load {folder} --format folder --world 2 --rank 2", "rank", 2),
+    ("load {record} --format record", "record_bytes", 2),
     ("load {record} --format window --window 0", "--window", 2),
     ("load {record} --format window --window 4 --stride 0", "--stride", 2),
-    ("load {folder} --format folder --subset 5", "FIRST:END", 1),
-    ("load {folder} --format folder --subset 5:4", "below END", 1),
-    ("load {folder} --format folder --subset 0:999999", "at most", 1),
-    ("load {folder} {folder} --format folder --weights 1", "one number for each", 1),
-    ("load {folder} {folder} --format folder --weights 1,0", "weight 0", 1),
-    ("load {folder} --format folder --weights 1 --subset 1:", "exclude each other", 1),
-    ("load {folder} --format folder --fields jpg", "fields", 1),
+    ("load {folder} --format folder --subset 5", "FIRST:END", 2),
+    ("load {folder} --format folder --subset 5:4", "below END", 2),
+    ("load {folder} --format folder --subset 0:999999", "at most", 2),
+    ("load {folder} {folder} --format folder --weights 1", "one number for each", 2),
+    ("load {folder} {folder} --format folder --weights 1,0", "weight 0", 2),
+    ("load {folder} --format folder --weights 1 --subset 1:", "exclude each other", 2),
+    ("load {folder} --format folder --fields jpg", "fields", 2),
     ("load {folder}/{{0..3}}.tar --format folder", "No such file", 1),
     ("load {folder}/{{0..3}}.tar", "0.tar", 1),
 ]
@@ -184,6 +190,21 @@ def check_messages(fail, stoker, data):
     fail.check("epoch 1:" in done.stderr and "CPU s" in done.stdout, "plain lines")
 
 
+def check_warning(fail, stoker, data):
+    """A tier that cannot be used ends no run, but is told, once, and in the JSON."""
+    words = ["load", data[0], "--format", "folder", "--quiet", "--tier",
+             "ssd:/nonexistent:1G"]
+    done = run(stoker, words)
+    lines = done.stderr.splitlines()
+    fail.check(done.returncode == 0 and len(lines) == 1 and "warning: " in lines[0]
+               and "/nonexistent" in lines[0], f"a tier that is not there: {done.stderr!r}")
+    result = json.loads(run(stoker, [*words, "--json"]).stdout)
+    fail.check("/nonexistent" in result.get("warning", "") and result["ssd"]["dropped"] == 1,
+               f"a tier that is not there, in JSON: {result.get('warning')}")
+    result = load(stoker, data[0], "--format", "folder")
+    fail.check("warning" not in result, f"a warning of nothing: {result.get('warning')}")
+
+
 def check_interrupt(fail, stoker, data):
     """SIGINT while waiting for storage, and while computing."""
     for words in (["--shape", "rbps=20K rlat=50ms"], ["--compute-us", "60000000"],
@@ -206,7 +227,8 @@ def main():
     fail = Failures()
     with tempfile.TemporaryDirectory() as directory:
         data = make_data(directory)
-        for check in (check_bytes, check_shares, check_views, check_messages, check_interrupt):
+        for check in (check_bytes, check_shares, check_views, check_messages, check_warning,
+                      check_interrupt):
             check(fail, stoker, data)
     print(f"{fail.count} failed")
     return 1 if fail.count else 0

@@ -149,7 +149,22 @@ def check_bench(top):
     assert [name for name in os.listdir(top) if "bench" in name] == []
     run("bench", "save", status=2)
     run("bench", "save", "--root", top + "/none", status=1)
-    run("bench", "save", "--root", top, "--slot-bytes", "1000", "--size", "4K", status=1)
+    run("bench", "save", "--root", top, "--slot-bytes", "1000", "--size", "4K", status=2)
+
+
+def check_read_only_root(top):
+    """A root that cannot be made says that the file system is read-only; in a mount namespace,
+    where there may be one."""
+    root = top + "/read-only"
+    os.makedirs(root)
+    mount = 'mount -t tmpfs -o ro none "$1" || exit 77; exec "$2" bench save --root "$1" --size 4K'
+    own = ["unshare", "--mount"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
+    done = subprocess.run([*own, "sh", "-c", mount, "sh", root, STOKER], capture_output=True,
+                          text=True, check=False)
+    if done.returncode == 77 or done.stderr.startswith("unshare"):
+        print("no mount namespace: a read-only root is not tried")
+        return
+    assert done.returncode == 1 and "cannot be made: Read-only" in done.stderr, done.stderr
 
 
 def main():
@@ -158,6 +173,7 @@ def main():
     run("ckpt", "list", "/nonexistent", status=1)
     with tempfile.TemporaryDirectory() as top:
         check_commands(top)
+        check_read_only_root(top)
         check_orphans(top)
         check_damage(top)
         check_future(top)

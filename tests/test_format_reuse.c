@@ -141,6 +141,15 @@ flip(off_t at)
 }
 
 static void
+put_more(const char *path, off_t n_bytes)
+{
+    struct stat found;
+
+    assert_int_equal(stat(path, &found), 0);
+    assert_int_equal(truncate(path, found.st_size + n_bytes), 0);
+}
+
+static void
 test_corrupt(void **state)
 {
     stk_dataset_opts rebuild = {STK_DATASET_OPTS_INIT, .rebuild = 1};
@@ -148,22 +157,27 @@ test_corrupt(void **state)
     (void)state;
     assert_true(was_built(NULL));
     flip(40);
-    open_bad(&scratch, root, NULL, STK_E_CORRUPT, "head");
+    open_bad(&scratch, root, NULL, STK_E_CORRUPT, "head is wrong; rebuild the index");
     flip(40);
     flip(600);
-    open_bad(&scratch, root, NULL, STK_E_CORRUPT, "tables");
+    open_bad(&scratch, root, NULL, STK_E_CORRUPT, "tables is wrong; rebuild the index");
     flip(600);
     flip(8);
     open_bad(&scratch, root, NULL, STK_E_VERSION, "version 18");
+    open_bad(&scratch, root, NULL, STK_E_VERSION, "; rebuild the index");
     flip(8);
     flip(0);
     open_bad(&scratch, root, NULL, STK_E_CORRUPT, "no index");
+    open_bad(&scratch, root, NULL, STK_E_CORRUPT, "stoker index --rebuild");
     flip(0);
     assert_false(was_built(NULL));
     flip(500); /* the stamp: names decide, and it is written again */
     assert_false(was_built(NULL));
+    put_more(index_path, 3);
+    open_bad(&scratch, root, NULL, STK_E_CORRUPT, "longer than");
     assert_int_equal(truncate(index_path, 700), 0);
     open_bad(&scratch, root, NULL, STK_E_CORRUPT, "cut off");
+    open_bad(&scratch, root, NULL, STK_E_CORRUPT, "; rebuild the index");
     assert_int_equal(truncate(index_path, 0), 0);
     open_bad(&scratch, root, NULL, STK_E_CORRUPT, "empty");
     assert_true(was_built(&rebuild));

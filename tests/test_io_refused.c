@@ -17,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -136,12 +138,18 @@ uring_says_why_not(unsigned error)
     stk_error err = {0};
 
     MUST(refuse(SYS_io_uring_setup, error));
-    MUST(sti_aio_open(&aio, &opts, &err) == -ENOSYS);
-    MUST(aio == NULL && err.code == -ENOSYS);
-    MUST(strstr(err.message, "use sync") != NULL);
 #ifdef STI_HAVE_URING
-    MUST(strstr(err.message, error == EPERM ? "kernel.io_uring_disabled" : "has no io_uring"));
+    const int code = error == ENOMEM ? -ENOMEM : -ENOSYS;
+    const char *const hint = error == EPERM    ? "kernel.io_uring_disabled"
+                             : error == ENOMEM ? "raise RLIMIT_MEMLOCK"
+                                               : "has no io_uring";
+#else
+    const int code = -ENOSYS;
+    const char *const hint = "no liburing";
 #endif
+    MUST(sti_aio_open(&aio, &opts, &err) == code);
+    MUST(aio == NULL && err.code == code);
+    MUST(strstr(err.message, "use sync") != NULL && strstr(err.message, hint) != NULL);
     sti_pool_close(opts.pool);
 }
 
@@ -180,6 +188,44 @@ a_ring_cut_off_goes_on(unsigned error)
     sti_pool_close(opts.pool);
 }
 
+/* What a ring does not do at once needs a thread of the kernel's, which counts against
+ * the user's processes. */
+static void
+no_thread_for_the_kernel(unsigned as_uring)
+{
+    struct sti_aio_opts opts = opts_for(as_uring ? "uring" : "auto");
+    const struct rlimit one = {1, 1};
+    struct sti_aio *aio = NULL;
+    struct sti_aio_op ops[N_OPS];
+    struct statx found[N_OPS];
+    char bytes[N_OPS];
+
+    /* The administrator has no limit. The pool's threads are there already. */
+    if (geteuid() == 0)
+        MUST(setuid(65533) == 0);
+    MUST(setrlimit(RLIMIT_NPROC, &one) == 0);
+    MUST(sti_aio_open(&aio, &opts, NULL) == 0);
+    memset(bytes, 1, sizeof(bytes));
+    for (int at = 0; at < N_OPS; at++) {
+        ops[at] = read_op(&bytes[at], true, -1);
+        if (at % 2 == 0)
+            ops[at] = (struct sti_aio_op){.kind = STI_AIO_STATX,
+                                          .dir_fd = AT_FDCWD,
+                                          .path = "/dev/zero",
+                                          .statx = &found[at],
+                                          .statx_mask = STATX_TYPE};
+        sti_aio_submit(aio, &ops[at]);
+    }
+    while (sti_aio_pending(aio) > 0)
+        (void)sti_aio_wait(aio, STI_NS_PER_S);
+    for (int at = 0; at < N_OPS; at++) {
+        MUST(ops[at].result == at % 2);
+        MUST(at % 2 == 1 ? bytes[at] == 0 : S_ISCHR(found[at].stx_mode));
+    }
+    sti_aio_close(aio);
+    sti_pool_close(opts.pool);
+}
+
 static void
 auto_falls_back(void **state)
 {
@@ -196,6 +242,7 @@ uring_explains(void **state)
     (void)state;
     in_child(uring_says_why_not, EPERM);
     in_child(uring_says_why_not, ENOSYS);
+    in_child(uring_says_why_not, ENOMEM);
 }
 
 static void
@@ -204,6 +251,16 @@ a_cut_off_ring_is_survived(void **state)
     (void)state;
     in_child(a_ring_cut_off_goes_on, EPERM);
     in_child(a_ring_cut_off_goes_on, ENOSYS);
+}
+
+static void
+a_ring_without_threads_is_survived(void **state)
+{
+    (void)state;
+    in_child(no_thread_for_the_kernel, false);
+#ifdef STI_HAVE_URING
+    in_child(no_thread_for_the_kernel, true);
+#endif
 }
 
 static void
@@ -230,6 +287,7 @@ main(void)
         cmocka_unit_test(auto_falls_back),
         cmocka_unit_test(uring_explains),
         cmocka_unit_test(a_cut_off_ring_is_survived),
+        cmocka_unit_test(a_ring_without_threads_is_survived),
         cmocka_unit_test(unknown_methods_are_named),
     };
 

@@ -246,8 +246,11 @@ typedef struct stk_dataset_info {
     uint32_t dims;             /* of one sample, 0 if unknown */
     uint32_t index_built;      /* 1: this open built the index; 0: it was there */
     uint64_t shape[STK_MAX_DIMS];
-    uint32_t fields; /* of a sample, 1 .. STK_MAX_FIELDS */
-    uint32_t files;  /* that samples are ranges of; 0 where each is a file of its own */
+    uint32_t fields;    /* of a sample, 1 .. STK_MAX_FIELDS */
+    uint32_t files;     /* that samples are ranges of; 0 where each is a file of its own */
+    int32_t index_code; /* 0: the index is stored; else why no place took it (-EROFS, -EACCES, ...),
+                         * and the next open builds it again. Of a view 0. */
+    uint32_t reserved;
 } stk_dataset_info;
 
 #define STK_DATASET_INFO_INIT .size = sizeof(stk_dataset_info)

@@ -268,7 +268,8 @@ stk_loader_save_state(stk_loader *loader, void *state, size_t *ret_bytes);
 /*
  * Goes to a saved position. Another world is allowed when world x batch_size is the same.
  * Errors: STK_E_CORRUPT, STK_E_VERSION, STK_E_MISMATCH (err names the field that
- * differs), -EBUSY batches are out, -ENOTSUP.
+ * differs), -ERANGE (the position is beyond the end of this run), -EBUSY batches are out,
+ * -ENOTSUP.
  */
 STK_API int
 stk_loader_restore_state(stk_loader *loader, const void *state, size_t n_bytes, stk_error *err);

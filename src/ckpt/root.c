@@ -155,6 +155,8 @@ sti_root_open(struct sti_root *root, const char *where, const struct sti_root_op
                              .path = where,
                              .open_flags = O_RDONLY | O_DIRECTORY};
     root->dir_fd = sti_aio_run(how->aio, &op);
+    if (root->dir_fd == -ENOENT && rc == -EROFS)
+        return fail(where, rc, "cannot be made", err);
     if (root->dir_fd < 0)
         return fail(where, root->dir_fd, "cannot be opened", err);
     rc = find_device(root, how->aio);

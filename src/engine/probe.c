@@ -230,6 +230,8 @@ open_place(const char *path, const stk_probe_opts *opts, char *chunk, uint64_t *
                                 .open_flags = O_RDONLY | (dio.is_direct ? O_DIRECT : 0u)});
     }
     fd = open_in_directory(path);
+    if (fd == -ENOENT) /* the directory is there: one that takes no files, as those of /proc */
+        return -EROFS;
     if (fd < 0)
         return fd;
     rc = fill(fd, chunk, opts->file_bytes, UINT64_MAX, ret_bytes);

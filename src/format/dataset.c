@@ -346,6 +346,8 @@ sti_dataset_info(const struct sti_dataset *dataset, stk_dataset_info *ret_info)
     memcpy(ret_info->dtype, head->dtype, sizeof(ret_info->dtype));
     ret_info->dims = head->dims;
     ret_info->index_built = dataset->was_built;
+    ret_info->index_code = dataset->save_code;
+    ret_info->reserved = 0;
     memcpy(ret_info->shape, head->shape, sizeof(ret_info->shape));
     ret_info->fields = sti_dataset_fields(dataset);
     ret_info->files = dataset->n_files;

@@ -36,6 +36,7 @@ struct sti_dataset {
     int dir_fd;       /* -1 until it is open */
     uint64_t identity;
     bool was_built;
+    int save_code;         /* why the last place that was tried did not take the index, or 0 */
     struct sti_view *view; /* owned; NULL: not a view */
     uint32_t n_users;      /* views of it; atomic */
 };

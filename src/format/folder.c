@@ -79,11 +79,13 @@ select_in(struct folder *folder, struct sti_tree_dir *dir, const char *endings)
 static int
 refuse_class(const struct folder *folder, const char *name, const char *endings, stk_error *err)
 {
+    bool is_any = strcmp(endings, "*") == 0;
+
     return sti_error_set_path(err, -EINVAL, folder->tree->shown,
-                              "class \"%.64s\" holds no file that ends in %.64s (torchvision "
-                              "refuses it too); remove the directory, set extensions or use "
-                              "format folder",
-                              name, endings);
+                              "class \"%.64s\" holds no file%s%.64s (torchvision refuses it "
+                              "too); remove the directory, %suse format folder",
+                              name, is_any ? "" : " that ends in ", is_any ? "" : endings,
+                              is_any ? "or " : "set extensions or ");
 }
 
 /* Marks all samples and counts them, their names and their classes. */
@@ -116,8 +118,11 @@ select_samples(struct folder *folder, stk_error *err)
                                   "there is no directory in it, so there are no classes; use "
                                   "format folder for files without");
     if (folder->head.samples == 0)
-        return sti_error_set_path(err, -EINVAL, tree->shown,
-                                  "the data set is empty: no file ends in %.128s", endings);
+        return strcmp(endings, "*") == 0
+                   ? sti_error_set_path(err, -EINVAL, tree->shown,
+                                        "the data set is empty: there is no file in it")
+                   : sti_error_set_path(err, -EINVAL, tree->shown,
+                                        "the data set is empty: no file ends in %.128s", endings);
     if (folder->head.samples > SAMPLES_MAX)
         return sti_error_set_path(err, -E2BIG, tree->shown, "there are more than 2^48 samples");
     return 0;

@@ -85,9 +85,9 @@ head_fault(const struct sti_index_head *head)
     return NULL;
 }
 
-/* Finds the tables; false where they do not fill the image exactly. */
+/* Finds the tables; false where they do not fill the index exactly. */
 static bool
-place_tables(struct sti_index *index, uint64_t n_bytes)
+place_tables(struct sti_index *index)
 {
     const struct sti_index_head *head = &index->head;
     /* No sum can overflow: 2^48 x (32 + 32 x 16 + 8) + 2 x 2^32 x 32 is far below
@@ -100,7 +100,7 @@ place_tables(struct sti_index *index, uint64_t n_bytes)
     uint64_t fields = (uint64_t)head->fields * FIELD_BYTES;
     uint64_t tables = STI_INDEX_HEAD_BYTES + entries + ranges + labels + sources + classes + fields;
 
-    if (head->index_bytes != n_bytes || tables > n_bytes || head->names_bytes != n_bytes - tables)
+    if (tables > head->index_bytes || head->names_bytes != head->index_bytes - tables)
         return false;
     index->entries = index->image + STI_INDEX_HEAD_BYTES;
     index->ranges = index->entries + entries;
@@ -118,31 +118,43 @@ sti_index_parse(struct sti_index *ret_index, const void *image, uint64_t n_bytes
     struct sti_index index = {.image = image};
 
     if (n_bytes < STI_INDEX_HEAD_BYTES)
-        return sti_error_set(err, STK_E_CORRUPT,
-                             "the index is cut off: %llu bytes are less than its head",
-                             (unsigned long long)n_bytes);
+        return sti_error_set(
+            err, STK_E_CORRUPT,
+            "the index is cut off: %llu bytes are less than its head" STI_INDEX_HINT,
+            (unsigned long long)n_bytes);
     if (memcmp(index.image, INDEX_MAGIC, strlen(INDEX_MAGIC)) != 0)
-        return sti_error_set(err, STK_E_CORRUPT, "this is no index: it does not begin with %s",
-                             INDEX_MAGIC);
+        return sti_error_set(
+            err, STK_E_CORRUPT,
+            "this is no index: it does not begin with %s; give another index_path, or "
+            "have it replaced (option rebuild, or: stoker index --rebuild)",
+            INDEX_MAGIC);
     uint32_t version = get_u32(index.image + AT_VERSION);
     if (version < STI_INDEX_VERSION_MIN || version > STI_INDEX_VERSION)
-        return sti_error_set(err, STK_E_VERSION,
-                             "the index has format version %u, this library reads %d to %d; "
-                             "rebuild it",
-                             version, STI_INDEX_VERSION_MIN, STI_INDEX_VERSION);
+        return sti_error_set(
+            err, STK_E_VERSION,
+            "the index has format version %u, this library reads %d to %d" STI_INDEX_HINT, version,
+            STI_INDEX_VERSION_MIN, STI_INDEX_VERSION);
     if (get_u32(index.image + AT_HEAD_CRC) != sti_crc32c(0, index.image, AT_HEAD_CRC) ||
         get_u32(index.image + AT_HEAD_BYTES) != STI_INDEX_HEAD_BYTES)
-        return sti_error_set(err, STK_E_CORRUPT, "the checksum of the index's head is wrong");
+        return sti_error_set(err, STK_E_CORRUPT,
+                             "the checksum of the index's head is wrong" STI_INDEX_HINT);
     decode_head(&index.head, index.image);
     const char *fault = head_fault(&index.head);
     if (!fault && version < 2 && index.head.format == STK_FORMAT_TAR)
         fault = "its version has no shards";
     if (fault)
-        return sti_error_set(err, STK_E_CORRUPT, "the index's head is damaged: %s", fault);
-    if (!place_tables(&index, n_bytes))
+        return sti_error_set(err, STK_E_CORRUPT, "the index's head is damaged: %s" STI_INDEX_HINT,
+                             fault);
+    if (index.head.index_bytes != n_bytes)
         return sti_error_set(
-            err, STK_E_CORRUPT, "the index is cut off: it should have %llu bytes and has %llu",
+            err, STK_E_CORRUPT,
+            "the index is %s: it should have %llu bytes and has %llu" STI_INDEX_HINT,
+            n_bytes < index.head.index_bytes ? "cut off" : "longer than it was made",
             (unsigned long long)index.head.index_bytes, (unsigned long long)n_bytes);
+    if (!place_tables(&index))
+        return sti_error_set(
+            err, STK_E_CORRUPT,
+            "the index's head is damaged: its tables do not fill it" STI_INDEX_HINT);
     *ret_index = index;
     return 0;
 }
@@ -432,7 +444,8 @@ sti_index_verify(const struct sti_index *index, stk_error *err)
     uint64_t n_bytes = index->head.index_bytes - STI_INDEX_HEAD_BYTES;
 
     if (sti_crc32c(0, tables, n_bytes) != index->head.tables_crc)
-        return sti_error_set(err, STK_E_CORRUPT, "the checksum of the index's tables is wrong");
+        return sti_error_set(err, STK_E_CORRUPT,
+                             "the checksum of the index's tables is wrong" STI_INDEX_HINT);
     const char *fault = sources_fault(index);
     if (!fault && index->head.format == STK_FORMAT_TAR)
         fault = spans_fault(index);
@@ -442,6 +455,7 @@ sti_index_verify(const struct sti_index *index, stk_error *err)
     if (!fault)
         fault = largest_fault(&index->head);
     if (fault)
-        return sti_error_set(err, STK_E_CORRUPT, "the index's tables are damaged: %s", fault);
+        return sti_error_set(err, STK_E_CORRUPT,
+                             "the index's tables are damaged: %s" STI_INDEX_HINT, fault);
     return 0;
 }

@@ -22,6 +22,9 @@
 #define STI_INDEX_STAMP_AT 496
 #define STI_INDEX_STAMP_BYTES 16
 
+/* What to do about an index that cannot be used: the end of a message. */
+#define STI_INDEX_HINT "; rebuild the index (option rebuild, or: stoker index --rebuild)"
+
 /* What an index was made from and is only good for while it has not changed. */
 enum sti_index_source_kind {
     STI_INDEX_DIRECTORY = 0, /* of folders: path relative to the root, "" the root itself */

@@ -277,13 +277,16 @@ save(struct sti_opening *opening, const char **ret_place)
     *ret_place = NULL;
     for (uint32_t i = 0; i < opening->n_places; i++) {
         const char *place = opening->places[i];
-        int rc;
+        int rc = i > 0 ? make_cache_dir(opening) : 0;
 
-        if (i > 0 && make_cache_dir(opening) < 0)
+        if (rc < 0) {
+            dataset->save_code = rc;
             continue;
+        }
         rc = note_home(opening, place);
         if (rc == 0)
             rc = sti_store_save(opening->aio, place, &dataset->image, opening->err);
+        dataset->save_code = rc;
         if (rc == 0) {
             *ret_place = place;
             return 0;

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "format/index.h"
 #include "format/name.h"
 #include "format/path.h"
 #include "format/time.h"
@@ -91,7 +92,7 @@ map(struct sti_store_image *ret_image, int fd, const char *path, stk_error *err)
     off_t n_bytes = lseek(fd, 0, SEEK_END);
 
     if (n_bytes <= 0)
-        return sti_error_set_path(err, STK_E_CORRUPT, path, "the index is empty; rebuild it");
+        return sti_error_set_path(err, STK_E_CORRUPT, path, "the index is empty" STI_INDEX_HINT);
     void *bytes = mmap(NULL, (size_t)n_bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
     if (bytes == MAP_FAILED)
         return sti_error_set_path(err, -errno, path, "cannot map the index: %s",
@@ -114,7 +115,8 @@ sti_store_load(struct sti_store_image *ret_image, struct sti_aio *aio, const cha
     int rc = sti_aio_run(aio, &op);
 
     if (rc == 0 && !S_ISREG(found.stx_mode))
-        return sti_error_set_path(err, STK_E_CORRUPT, path, "the index is no regular file");
+        return sti_error_set_path(err, STK_E_CORRUPT, path,
+                                  "the index is no regular file; remove it");
     int fd = rc == 0 ? sti_store_open_fd(aio, AT_FDCWD, path, O_RDONLY | O_NONBLOCK) : rc;
     if (fd < 0)
         return sti_error_set_path(err, fd, path, "cannot open the index: %s", sti_error_text(fd));

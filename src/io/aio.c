@@ -490,10 +490,10 @@ int
 sti_aio_open(struct sti_aio **ret_aio, const struct sti_aio_opts *opts, stk_error *err)
 {
     struct sti_aio *aio = sti_mem_new(1, sizeof(*aio));
-    int rc = -ENOMEM;
+    int rc;
 
     if (!aio)
-        return sti_error_set(err, rc, "no memory for the I/O state");
+        return sti_error_set(err, -ENOMEM, "no memory for the I/O state");
     aio->pool = opts->pool;
     aio->queue_depth = opts->queue_depth;
     aio->max_open_files = opts->max_open_files;
@@ -504,11 +504,11 @@ sti_aio_open(struct sti_aio **ret_aio, const struct sti_aio_opts *opts, stk_erro
     for (int lane = 0; lane < STI_LANES; lane++)
         aio->pool_last[lane] = &aio->pool_first[lane];
     aio->delayed = sti_mem_new(opts->queue_depth, sizeof(struct sti_aio_op *));
-    if (!aio->delayed)
+    rc = aio->delayed ? sti_mutex_init(&aio->lock, STI_RANK_AIO) : -ENOMEM;
+    if (rc < 0) {
+        (void)sti_error_set(err, rc, "no memory for the I/O state");
         goto err_free;
-    rc = sti_mutex_init(&aio->lock, STI_RANK_AIO);
-    if (rc < 0)
-        goto err_delayed;
+    }
     aio->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (aio->event_fd < 0) {
         rc = -errno;
@@ -532,12 +532,9 @@ err_event:
     (void)close(aio->event_fd); /* nothing was written to it */
 err_lock:
     sti_mutex_fini(&aio->lock);
-err_delayed:
-    sti_mem_free(aio->delayed);
 err_free:
+    sti_mem_free(aio->delayed);
     sti_mem_free(aio);
-    if (rc == -ENOMEM)
-        (void)sti_error_set(err, rc, "no memory for the I/O state");
     return rc;
 }
 

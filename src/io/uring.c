@@ -17,6 +17,10 @@
  * stays under way until the kernel says that it is over, since its memory is the kernel's
  * until then.
  *
+ * What the kernel cannot do at once it gives to threads of its own, which count against
+ * RLIMIT_NPROC. Where it can start none it cancels the operation, which then is done on
+ * the pool, too: nothing here cancels one.
+ *
  * Invariant: an operation under way has n_pending completions to come, and its user data
  * names it and the part it is.
  */
@@ -236,6 +240,13 @@ take_result(struct sti_aio *aio, struct uring *uring, uint64_t data, int32_t res
         if (op->open_result < 0)
             op->result = op->open_result;
         uring->free_slots[uring->n_free_slots++] = op->slot;
+    }
+    /* No thread of the kernel's could be started for it; nothing was done. Whether one
+     * can be may be another thing a moment later, so that the ring stays in use. */
+    if (op->result == -ECANCELED) {
+        op->result = 0;
+        sti_aio_start_on_pool(aio, op);
+        return;
     }
     /* -EINTR: a signal to an io-wq thread; nothing was done. The kinds that have entries
      * may also be begun anew where a part was not taken. */
