@@ -177,7 +177,9 @@ class Memory(DataTest):
                 if batch.step == FLAT_BATCHES:
                     break
             gc.collect()
-            self.assertLess(sys.getallocatedblocks() - blocks, 200)
+            # Python keeps a hundred or two in its own lists of what is free; one block lost with
+            # each batch would be thousands.
+            self.assertLess(sys.getallocatedblocks() - blocks, FLAT_BATCHES // 10)
             self.assertEqual((sys.getrefcount(stoker.Batch), sys.getrefcount(stoker.Array)), types)
             self.assertLess(resident_bytes() - resident, 4 << 20)
 
