@@ -86,8 +86,6 @@ prepare(struct sti_aio_op *op, const struct sti_fresh_place *place,
     op->statx_mask = MASK;
 }
 
-#define HINT "; rebuild the index (option rebuild, or: stoker index --rebuild)"
-
 /* What is wrong with a source, if anything. */
 static int
 compare(const struct sti_fresh_place *place, const struct sti_index_source *source, int rc,
@@ -99,21 +97,23 @@ compare(const struct sti_fresh_place *place, const struct sti_index_source *sour
 
     show_source(place, source, shown);
     if (rc == -ENOENT || rc == -ENOTDIR)
-        return sti_error_set_path(err, STK_E_STALE, shown, "gone since it was indexed" HINT);
+        return sti_error_set_path(err, STK_E_STALE, shown,
+                                  "gone since it was indexed" STI_INDEX_HINT);
     if (rc < 0)
         return sti_error_set_path(err, rc, shown, "cannot look at what was indexed: %s",
                                   sti_error_text(rc));
     if (is_dir ? !S_ISDIR(found->stx_mode) : !S_ISREG(found->stx_mode))
         return sti_error_set_path(err, STK_E_STALE, shown,
-                                  "something else since it was indexed" HINT);
+                                  "something else since it was indexed" STI_INDEX_HINT);
     if (!is_dir && found->stx_size != source->n_bytes)
         return sti_error_set_path(
-            err, STK_E_STALE, shown, "changed since it was indexed: had %llu bytes, has %llu" HINT,
+            err, STK_E_STALE, shown,
+            "changed since it was indexed: had %llu bytes, has %llu" STI_INDEX_HINT,
             (unsigned long long)source->n_bytes, (unsigned long long)found->stx_size);
     if (mtime_ns != source->mtime_ns)
         return sti_error_set_path(
             err, STK_E_STALE, shown,
-            "%s changed since it was indexed: mtime was %lld.%09lld, is %lld.%09lld" HINT,
+            "%s changed since it was indexed: mtime was %lld.%09lld, is %lld.%09lld" STI_INDEX_HINT,
             is_dir ? "directory" : "file", (long long)(source->mtime_ns / NS_PER_S),
             (long long)(source->mtime_ns % NS_PER_S), (long long)(mtime_ns / NS_PER_S),
             (long long)(mtime_ns % NS_PER_S));
@@ -279,7 +279,7 @@ sti_fresh_settle(const struct sti_index *index, struct sti_aio *aio,
     if (sum != index->head.home_hash)
         return sti_error_set_path(err, STK_E_STALE, shown,
                                   "directory changed since it was indexed: it holds other names "
-                                  "than then (its mtime is %lld.%09lld)" HINT,
+                                  "than then (its mtime is %lld.%09lld)" STI_INDEX_HINT,
                                   (long long)(sti_time_ns(&after.stx_mtime) / NS_PER_S),
                                   (long long)(sti_time_ns(&after.stx_mtime) % NS_PER_S));
     if (sti_time_ns(&before.stx_mtime) == sti_time_ns(&after.stx_mtime) &&

@@ -386,8 +386,6 @@ sti_shards_find(struct sti_shards *shards, struct sti_aio *aio, int dir_fd, cons
 
 /* ---- comparing --------------------------------------------------------------------- */
 
-#define HINT "; rebuild the index (option rebuild, or: stoker index --rebuild)"
-
 int
 sti_shards_compare(const struct sti_shards *shards, const struct sti_index *index,
                    const char *shown, stk_error *err)
@@ -401,12 +399,13 @@ sti_shards_compare(const struct sti_shards *shards, const struct sti_index *inde
         if (strcmp(source.path, shards->names[at]) != 0)
             return sti_error_set_path(err, STK_E_STALE, shown,
                                       "other shards than were indexed: \"%.64s\" is where "
-                                      "\"%.64s\" was" HINT,
+                                      "\"%.64s\" was" STI_INDEX_HINT,
                                       shards->names[at], source.path);
     }
     if (n != shards->n)
-        return sti_error_set_path(
-            err, STK_E_STALE, shown,
-            "other shards than were indexed: %" PRIu32 ", there were %" PRIu32 HINT, shards->n, n);
+        return sti_error_set_path(err, STK_E_STALE, shown,
+                                  "other shards than were indexed: %" PRIu32
+                                  ", there were %" PRIu32 STI_INDEX_HINT,
+                                  shards->n, n);
     return 0;
 }
