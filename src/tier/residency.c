@@ -111,14 +111,19 @@ victim_sample(struct sti_fetcher *fetcher, enum sti_victim victim, uint64_t valu
     return victim == STI_VICTIM_POSITION ? sti_horizon_sample(fetcher->horizon, value) : value;
 }
 
+static uint64_t
+epoch_end(const struct sti_fetcher *fetcher)
+{
+    return sti_horizon_epoch_end(fetcher->horizon, fetcher->record->cut.first_position);
+}
+
 /* Whether a next use lies so far in the next epoch that missing it there costs no more
  * than missing the farthest: what was staged before it makes the room for its read. The
  * farther half of those that may go is taken to be. */
 static bool
 is_far(const struct sti_fetcher *fetcher, uint64_t position)
 {
-    uint64_t end_position =
-        sti_horizon_epoch_end(fetcher->horizon, fetcher->record->cut.first_position);
+    uint64_t end_position = epoch_end(fetcher);
 
     return position >= end_position && (position - end_position) * fetcher->sizes.average_bytes >=
                                            2 * fetcher->sizes.held_bytes;
@@ -138,17 +143,33 @@ find_fit(struct sti_fetcher *fetcher, uint64_t need_bytes)
     if (n_seen == 0)
         return UINT64_MAX;
     for (; n < n_seen; n++) {
-        if (n > n_alike / 2 && victim == STI_VICTIM_POSITION && !is_far(fetcher, values[n]))
-            break;
+        if (n > n_alike / 2 && victim == STI_VICTIM_POSITION && !is_far(fetcher, values[n]) &&
+            values[n] >= epoch_end(fetcher))
+            break; /* what is missed in this epoch costs its own bytes, whichever it is */
         sizes[n] =
             sti_dataset_length(fetcher->opts.dataset, victim_sample(fetcher, victim, values[n]));
     }
     return victim_sample(fetcher, victim, values[sti_fit_choose(sizes, n, need_bytes)]);
 }
 
-/* Near an epoch's end what is not used of the store is missed in the next one. */
+/* Whether all that may go will be used in this epoch still, and is missed then. */
 static bool
-must_fit(const struct sti_fetcher *fetcher)
+is_missed_soon(struct sti_fetcher *fetcher)
+{
+    uint64_t value;
+    uint32_t n_seen = 0;
+    uint64_t n_alike = 0;
+    enum sti_victim victim =
+        sti_evictor_look(fetcher->evictor, sti_horizon_newest(fetcher->horizon, fetcher->position),
+                         &value, 1, &n_seen, &n_alike);
+
+    return n_seen > 0 && victim == STI_VICTIM_POSITION && value < epoch_end(fetcher);
+}
+
+/* Near an epoch's end what is not used of the store is missed in the next one; before that,
+ * what goes sooner than it is used is missed in this one. */
+static bool
+must_fit(struct sti_fetcher *fetcher)
 {
     const struct sti_record *record = fetcher->record;
 
@@ -157,7 +178,9 @@ must_fit(const struct sti_fetcher *fetcher)
         return false;
     uint64_t length = sti_horizon_epoch_length(fetcher->horizon);
     uint64_t idx = record->cut.epoch_step * fetcher->opts.batch_size + record->n_taken;
-    return length > 0 && (length - idx) * fetcher->sizes.average_bytes <= fetcher->sizes.held_bytes;
+    return length > 0 &&
+           ((length - idx) * fetcher->sizes.average_bytes <= fetcher->sizes.held_bytes ||
+            is_missed_soon(fetcher));
 }
 
 /* Evicts one sample so that need_bytes more can be taken, or a part of them; false when
