@@ -18,9 +18,9 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "checkpointer/checkpointer_internal.h"
+#include "checkpointer/lists.h"
 #include "ckpt/retain.h"
 #include "ckpt/scan.h"
-#include "ckpt/text.h"
 #include "engine/memory_limit.h"
 
 #define TRIAL_BLOCK_BYTES 65536u
@@ -95,6 +95,7 @@ static int
 open_saver(struct sti_checkpointer *checkpointer, uint64_t session, stk_error *err)
 {
     const struct sti_ckpt_resolved *resolved = &checkpointer->resolved;
+    const struct sti_team *team = &checkpointer->team;
     struct sti_loop *loop = sti_engine_loop(checkpointer->engine);
     struct sti_saver_opts opts = {.aio = sti_loop_aio(loop),
                                   .pool = sti_engine_pool(checkpointer->engine),
@@ -106,17 +107,49 @@ open_saver(struct sti_checkpointer *checkpointer, uint64_t session, stk_error *e
                                   .chunk_bytes = resolved->chunk_bytes,
                                   .outstanding = resolved->outstanding,
                                   .keep = resolved->keep,
-                                  .world = 1,
-                                  .session = session};
-    int rc = sti_memory_check(resolved->slots * resolved->slot_bytes, "slots x slot_bytes", err);
+                                  .writer = team->rank,
+                                  .world = team->engine ? team->world : 1,
+                                  .session = team->engine ? team->session : session,
+                                  .vote = team->vote,
+                                  .places = team->places,
+                                  .is_checked = resolved->is_checked};
+    int rc = sti_saver_new(&checkpointer->saver, &opts, err);
 
-    if (rc == 0)
-        rc = sti_saver_new(&checkpointer->saver, &opts, err);
     if (rc < 0)
         return rc;
     checkpointer->task = (struct sti_task){.step = sti_saver_step, .context = checkpointer->saver};
     sti_loop_attach(loop, &checkpointer->task);
     return 0;
+}
+
+/* What can be found wrong before the other ranks are asked. */
+static int
+open_alone(struct sti_checkpointer *checkpointer, const char *directory, const stk_ckpt_opts *opts,
+           uint64_t session, stk_error *err)
+{
+    struct sti_ckpt_resolved *resolved = &checkpointer->resolved;
+    int rc = sti_ckpt_resolve(resolved, opts, err);
+
+    if (rc < 0)
+        return rc;
+    resolved->is_buffered |= sti_engine_is_buffered(checkpointer->engine);
+    checkpointer->directory = sti_mem_strdup(directory);
+    if (!checkpointer->directory)
+        return sti_error_set(err, -ENOMEM, "no memory for a checkpointer");
+    rc = open_roots(checkpointer, opts->roots, session, err);
+    if (rc == 0 && !resolved->is_read_only)
+        rc = sti_memory_check(resolved->slots * resolved->slot_bytes, "slots x slot_bytes", err);
+    return rc;
+}
+
+/* Whether other ranks are asked; also where the options could not be taken. */
+static bool
+has_team(const struct sti_engine *engine, const stk_ckpt_opts *opts)
+{
+    struct sti_peers *peers = sti_engine_peers((struct sti_engine *)(uintptr_t)engine);
+
+    return peers && opts->alone != 1 && opts->read_only != 1 &&
+           sti_comm_world(sti_peers_comm(peers)) > 1;
 }
 
 int
@@ -129,12 +162,17 @@ sti_checkpointer_open(struct sti_checkpointer **ret_checkpointer, struct sti_eng
     if (!checkpointer)
         return sti_error_set(err, -ENOMEM, "no memory for a checkpointer");
     checkpointer->engine = engine;
-    int rc = sti_ckpt_resolve(&checkpointer->resolved, opts, err);
-    if (rc == 0) {
-        checkpointer->resolved.is_buffered |= sti_engine_is_buffered(engine);
-        checkpointer->directory = sti_mem_strdup(directory);
-        rc = checkpointer->directory ? open_roots(checkpointer, opts->roots, session, err)
-                                     : sti_error_set(err, -ENOMEM, "no memory for a checkpointer");
+    int rc = open_alone(checkpointer, directory, opts, session, err);
+    if (has_team(engine, opts)) {
+        const struct sti_team_opts team = {.engine = engine,
+                                           .code = rc,
+                                           .session = session,
+                                           .chunk_bytes = checkpointer->resolved.chunk_bytes,
+                                           .is_checked = checkpointer->resolved.is_checked,
+                                           .writers = checkpointer->resolved.writers,
+                                           .timeout_ns = checkpointer->resolved.vote_timeout_ns};
+
+        rc = sti_team_join(&checkpointer->team, &team, err);
     }
     if (rc == 0 && !checkpointer->resolved.is_read_only)
         rc = open_saver(checkpointer, session, err);
@@ -162,8 +200,9 @@ sti_checkpointer_close(struct sti_checkpointer *checkpointer)
     if (checkpointer->saver) {
         sti_saver_drain(checkpointer->saver);
         sti_loop_detach(sti_engine_loop(checkpointer->engine), &checkpointer->task);
-        sti_saver_free(checkpointer->saver);
     }
+    sti_saver_free(checkpointer->saver);
+    sti_team_leave(&checkpointer->team);
     close_roots(checkpointer);
     sti_mem_free(checkpointer->directory);
     sti_mem_free(checkpointer);
@@ -174,143 +213,37 @@ sti_checkpointer_close(struct sti_checkpointer *checkpointer)
  *
  * ---------------------------------------------------------------------------------------- */
 
-/* The lists that the saver takes, blobs behind the tensors. */
-struct lists {
-    struct sti_layout_input *inputs;
-    struct sti_saver_tensor *tensors;
-    uint64_t *blob_bytes;  /* shapes of blobs */
-    struct sti_text names; /* of blobs */
-    struct sti_layout_pair *pairs;
-    uint32_t n;
-};
-
-static void
-lists_fini(struct lists *lists)
+int
+sti_checkpointer_refuse(struct sti_checkpointer *checkpointer, uint64_t step, int code,
+                        stk_error *err)
 {
-    sti_mem_free(lists->inputs);
-    sti_mem_free(lists->tensors);
-    sti_mem_free(lists->blob_bytes);
-    sti_mem_free(lists->pairs);
-    sti_text_fini(&lists->names);
-}
+    const struct sti_saver_request request = {.step = step, .code = code};
 
-static int
-take_tensor(struct lists *lists, const stk_tensor *tensor, uint32_t idx, stk_error *err)
-{
-    const struct sti_dtype *dtype = tensor->dtype ? sti_dtype_find(tensor->dtype) : NULL;
-    uint64_t n_bytes;
-
-    if (tensor->flags & ~(STK_TENSOR_STABLE | STK_TENSOR_UNIQUE))
-        return sti_error_set(err, -EINVAL, "tensor %" PRIu32 ": unknown flags", idx);
-    if (tensor->name && strncmp(tensor->name, STI_BLOB_PREFIX, strlen(STI_BLOB_PREFIX)) == 0)
-        return sti_error_set(err, -EINVAL,
-                             "tensor %" PRIu32 ": names that begin with " STI_BLOB_PREFIX
-                             " are kept for blobs",
-                             idx);
-    if (tensor->n_bytes > 0 && dtype && (tensor->dims == 0 || tensor->shape) &&
-        sti_dtype_bytes(dtype, tensor->shape, tensor->dims, &n_bytes) == 0 &&
-        n_bytes != tensor->n_bytes)
-        return sti_error_set(
-            err, -EINVAL, "tensor '%.100s': n_bytes is %" PRIu64 ", dtype and shape make %" PRIu64,
-            tensor->name, tensor->n_bytes, n_bytes);
-    lists->inputs[lists->n] = (struct sti_layout_input){
-        .name = tensor->name,
-        .dtype = tensor->dtype,
-        .shape = tensor->shape,
-        .dims = tensor->dims,
-        .owner = tensor->flags & STK_TENSOR_UNIQUE ? STI_LAYOUT_OWN : STI_LAYOUT_SHARED};
-    lists->tensors[lists->n++] = (struct sti_saver_tensor){
-        .data = tensor->data, .is_stable = (tensor->flags & STK_TENSOR_STABLE) != 0};
-    return 0;
-}
-
-static int
-name_blobs(struct lists *lists, const stk_save *save, uint32_t n_blobs, stk_error *err)
-{
-    for (uint32_t idx = 0; idx < n_blobs; idx++) {
-        const char *name = idx < save->n_blobs ? save->blobs[idx].name : "loader";
-
-        if (!name)
-            return sti_error_set(err, -EINVAL, "blob %" PRIu32 ": a name is required", idx);
-        sti_text_append(&lists->names, STI_BLOB_PREFIX, strlen(STI_BLOB_PREFIX));
-        sti_text_append(&lists->names, name, strlen(name) + 1);
-    }
-    return lists->names.is_failed ? sti_error_set(err, -ENOMEM, "no memory for blobs") : 0;
-}
-
-static int
-take_blobs(struct lists *lists, const stk_save *save, const void *state, size_t n_state,
-           stk_error *err)
-{
-    uint32_t n_blobs = save->n_blobs + (n_state > 0 ? 1 : 0);
-    int rc = name_blobs(lists, save, n_blobs, err);
-    const char *name = lists->names.bytes;
-
-    for (uint32_t idx = 0; rc == 0 && idx < n_blobs; idx++) {
-        bool is_state = idx == save->n_blobs;
-
-        assert(name); /* name_blobs() made room for them all */
-        const void *data = is_state ? state : save->blobs[idx].data;
-
-        lists->blob_bytes[idx] = is_state ? n_state : save->blobs[idx].n_bytes;
-        lists->inputs[lists->n] = (struct sti_layout_input){.name = name,
-                                                            .dtype = "U8",
-                                                            .shape = &lists->blob_bytes[idx],
-                                                            .dims = 1,
-                                                            .owner = STI_LAYOUT_OWN};
-        lists->tensors[lists->n++] = (struct sti_saver_tensor){.data = data};
-        name += strlen(name) + 1;
-    }
-    return rc;
-}
-
-static int
-take_lists(struct lists *lists, const stk_save *save, const void *state, size_t n_state,
-           stk_error *err)
-{
-    size_t n = (size_t)save->n_tensors + save->n_blobs + 1;
-    int rc = 0;
-
-    lists->inputs = sti_mem_new(n, sizeof(lists->inputs[0]));
-    lists->tensors = sti_mem_new(n, sizeof(lists->tensors[0]));
-    lists->blob_bytes = sti_mem_new((size_t)save->n_blobs + 1, sizeof(lists->blob_bytes[0]));
-    lists->pairs = sti_mem_new(save->n_metadata, sizeof(lists->pairs[0]));
-    if (!lists->inputs || !lists->tensors || !lists->blob_bytes || !lists->pairs)
-        return sti_error_set(err, -ENOMEM, "no memory for %zu tensors", n);
-    for (uint32_t idx = 0; rc == 0 && idx < save->n_tensors; idx++)
-        rc = take_tensor(lists, &save->tensors[idx], idx, err);
-    if (rc == 0)
-        rc = take_blobs(lists, save, state, n_state, err);
-    for (uint32_t idx = 0; idx < save->n_metadata; idx++)
-        lists->pairs[idx] =
-            (struct sti_layout_pair){save->metadata[idx].key, save->metadata[idx].value};
-    return rc;
+    return checkpointer->saver ? sti_saver_save(checkpointer->saver, &request, err) : code;
 }
 
 int
 sti_checkpointer_save(struct sti_checkpointer *checkpointer, const stk_save *save,
                       const void *state, size_t n_state, stk_error *err)
 {
-    struct lists lists = {0};
+    const struct sti_team *team = &checkpointer->team;
+    struct sti_lists lists = {.rank = team->rank, .world = team->engine ? team->world : 1};
 
     if (!checkpointer->saver)
         return sti_error_set(err, -EROFS, "the checkpointer was opened with read_only");
-    if (save->step > (uint64_t)INT64_MAX || save->reserved != 0)
-        return sti_error_set(err, -EINVAL, "step is beyond 2^63 - 1, or reserved is not 0");
-    if (save->n_tensors >= UINT32_MAX - save->n_blobs - 1)
-        return sti_error_set(err, -EINVAL, "more tensors than 32 bits count");
-    int rc = take_lists(&lists, save, state, n_state, err);
-    if (rc == 0) {
-        struct sti_saver_request request = {.step = save->step,
-                                            .inputs = lists.inputs,
-                                            .tensors = lists.tensors,
-                                            .n_tensors = lists.n,
-                                            .n_pairs = save->n_metadata,
-                                            .pairs = lists.pairs};
+    int rc = sti_lists_take(&lists, save, state, n_state, err);
+    struct sti_saver_request request = {.step = save->step,
+                                        .code = rc,
+                                        .groups = lists.groups,
+                                        .n_groups = lists.n_groups,
+                                        .inputs = lists.inputs,
+                                        .tensors = lists.tensors,
+                                        .n_tensors = lists.n,
+                                        .n_pairs = save->n_metadata,
+                                        .pairs = lists.pairs};
 
-        rc = sti_saver_save(checkpointer->saver, &request, err);
-    }
-    lists_fini(&lists);
+    rc = sti_saver_save(checkpointer->saver, &request, err);
+    sti_lists_fini(&lists);
     return rc;
 }
 

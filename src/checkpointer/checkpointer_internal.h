@@ -4,6 +4,7 @@
 #define STI_CHECKPOINTER_CHECKPOINTER_INTERNAL_H
 
 #include "checkpointer/checkpointer.h"
+#include "checkpointer/team.h"
 #include "ckpt/saver.h"
 
 /* An option's defaults and bounds applied. */
@@ -15,8 +16,12 @@ struct sti_ckpt_resolved {
     uint32_t keep;
     uint32_t n_roots;         /* directory included */
     uint32_t first_part_root; /* 0: the directory itself */
+    uint32_t writers;         /* stk_writers */
+    uint64_t vote_timeout_ns;
     bool is_buffered;
     bool is_read_only;
+    bool is_alone;
+    bool is_checked;
 };
 
 struct sti_checkpointer {
@@ -24,6 +29,7 @@ struct sti_checkpointer {
     struct sti_ckpt_resolved resolved;
     char *directory;
     struct sti_root *roots;
+    struct sti_team team;
     struct sti_saver *saver; /* NULL: read-only */
     struct sti_task task;
 };

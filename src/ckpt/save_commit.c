@@ -307,6 +307,7 @@ own_manifest(const struct sti_save *save, struct sti_part *parts, const char **r
                                     .parts = parts,
                                     .groups = save->groups,
                                     .n_groups = save->n_groups,
+                                    .sums = save->sums,
                                     .n_roots = opts->n_roots - opts->first_part_root,
                                     .n_parts = save->n_stripes};
 

@@ -80,6 +80,8 @@ struct sti_source {
  * said to be under the saver's lock. */
 struct sti_save {
     struct sti_saver *saver;
+    bool is_declined; /* nothing but a vote against it */
+    bool is_used;     /* of the saver's declined: under the saver's lock */
     uint64_t step;
     uint64_t serial;
     char id[STI_ID_SIZE];
@@ -91,6 +93,7 @@ struct sti_save {
     struct sti_group *groups; /* of the layout's owners */
     uint32_t n_groups;
     uint32_t *group_writers;    /* memory of the groups */
+    uint32_t *sums;             /* NULL, or the CRC-32C of each tensor of the layout */
     struct sti_source *sources; /* of each tensor of the layout */
     char *copies;               /* of those that were not stable */
     struct sti_stripe *stripes; /* and room for one more: the header's */
@@ -139,6 +142,9 @@ struct sti_saver {
     struct sti_mutex lock;
     struct sti_cond changed;
     struct sti_save *queue[STI_SAVES_MAX] STI_GUARDED_BY(&lock); /* oldest first */
+    /* Made beforehand: a vote against a save must not want for memory. One more than can be
+     * queued, for the one that is being freed. */
+    struct sti_save declined[STI_SAVES_MAX + 1];
     uint32_t n_queued STI_GUARDED_BY(&lock);
     uint64_t serial STI_GUARDED_BY(&lock);
     struct sti_slot *filled STI_GUARDED_BY(&lock); /* by jobs, for the loop */
@@ -161,6 +167,10 @@ struct sti_saver {
 int
 sti_save_new(struct sti_save **ret_save, struct sti_saver *saver,
              const struct sti_saver_request *request, uint64_t serial, stk_error *err);
+
+/* A save that only votes against itself, for a reason. Program's thread. */
+struct sti_save *
+sti_save_decline(struct sti_saver *saver, uint64_t step, uint64_t serial, const stk_error *why);
 void
 sti_save_free(struct sti_save *save);
 

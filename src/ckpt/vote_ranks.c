@@ -79,8 +79,8 @@ struct ranks {
     struct sti_vote_ranks_opts opts;
     uint32_t rank;
     uint32_t world;
-    struct sti_aio *aio;
-    uint32_t n_lent; /* letters that the comm has, times */
+    struct sti_aio *aio; /* atomic: given by any thread */
+    uint32_t n_lent;     /* letters that the comm has, times */
     bool is_leaving;
 
     /* Rank 0's. */
@@ -140,8 +140,10 @@ write_head(unsigned char *head, uint32_t what, int code, uint64_t serial, uint64
 static void
 wake(struct ranks *vote)
 {
-    if (vote->aio)
-        sti_aio_wake(vote->aio);
+    struct sti_aio *aio = __atomic_load_n(&vote->aio, __ATOMIC_ACQUIRE);
+
+    if (aio)
+        sti_aio_wake(aio);
 }
 
 /* ---- letters ----------------------------------------------------------------------- */
@@ -358,6 +360,7 @@ on_cast(struct ranks *vote, struct sti_comm_incoming *incoming)
     if (entry->incoming) /* its connection was lost */
         answer(vote, entry->incoming, -EAGAIN, NULL);
     entry->incoming = incoming;
+    sti_comm_promise(vote->opts.comm, incoming); /* the verdict may take long */
     if (ballot.code < 0 && entry->state == NOTHING_YET) {
         ballot.bytes = sti_mem_new(ballot.n_bytes + 1, 1); /* without it the code is told */
         if (ballot.bytes)
@@ -504,7 +507,7 @@ ask(struct ranks *vote, uint64_t now_ns)
                                               .n_small = vote->n_small,
                                               .into = vote->body,
                                               .into_bytes = sizeof(vote->body) - 1,
-                                              .timeout_ns = vote->due_ns - now_ns,
+                                              .wait_ns = vote->due_ns - now_ns,
                                               .done = on_answered,
                                               .context = vote};
     vote->is_asking = sti_comm_request(vote->opts.comm, &vote->request) == 0;
@@ -592,7 +595,7 @@ static void
 ranks_join(struct sti_vote *base, uint32_t writer, struct sti_aio *aio)
 {
     (void)writer; /* this rank's */
-    ranks_of(base)->aio = aio;
+    __atomic_store_n(&ranks_of(base)->aio, aio, __ATOMIC_RELEASE);
 }
 
 void
@@ -643,6 +646,12 @@ static const struct sti_vote_method method = {.free = ranks_free,
                                               .tally = ranks_tally,
                                               .decide = ranks_decide,
                                               .verdict = ranks_verdict};
+
+void
+sti_vote_ranks_set_verb(struct sti_vote *base, uint32_t verb)
+{
+    ranks_of(base)->opts.verb = verb;
+}
 
 int
 sti_vote_ranks_new(struct sti_vote **ret_vote, const struct sti_vote_ranks_opts *opts)
