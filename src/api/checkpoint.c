@@ -52,7 +52,7 @@ stk_ckpt_save(stk_ckpt *ckpt, const stk_save *save, stk_error *err)
 {
     unsigned char state[STK_LOADER_STATE_SIZE];
     size_t n_state = 0;
-    stk_save own;
+    stk_save own = {0};
 
     if (!ckpt)
         return sti_error_set(err, -EINVAL, "ckpt is required");

@@ -158,15 +158,15 @@ sti_contents_take(struct sti_contents *contents, const struct sti_layout *layout
     *contents = (struct sti_contents){.items = sti_mem_new(n, sizeof(contents->items[0])),
                                       .by_name = sti_mem_new(n, sizeof(contents->by_name[0])),
                                       .pieces = sti_mem_new(n, sizeof(contents->pieces[0]))};
-    int rc = contents->items && contents->by_name && contents->pieces
-                 ? 0
-                 : sti_error_set(err, -ENOMEM, "no memory for %" PRIu32 " tensors", n);
-    for (uint32_t at = 0; rc == 0 && at < n; at++)
+    if (!contents->items || !contents->by_name || !contents->pieces) {
+        sti_contents_fini(contents);
+        return sti_error_set(err, -ENOMEM, "no memory for %" PRIu32 " tensors", n);
+    }
+    for (uint32_t at = 0; at < n; at++)
         contents->pieces[at] = at;
-    if (rc == 0 && n > 0)
+    if (n > 0)
         qsort_r(contents->pieces, n, sizeof(contents->pieces[0]), compare_pieces, layout->tensors);
-    if (rc == 0)
-        rc = take_all(contents, layout, world, err);
+    int rc = take_all(contents, layout, world, err);
     if (rc < 0)
         sti_contents_fini(contents);
     return rc;

@@ -2,24 +2,26 @@
 #include "checkpointer/place.h"
 
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* A processor's package; STI_PLACE_SOCKETS_MAX: it is not told. */
 static uint32_t
 package_of(int cpu)
 {
-    uint32_t package = STI_PLACE_SOCKETS_MAX;
     char path[96];
+    char line[16] = "";
 
     (void)snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/topology/physical_package_id",
                    cpu); /* fits */
     FILE *file = fopen(path, "re");
     if (!file)
-        return package;
-    if (fscanf(file, "%u", &package) != 1 || package > STI_PLACE_SOCKETS_MAX)
-        package = STI_PLACE_SOCKETS_MAX;
+        return STI_PLACE_SOCKETS_MAX;
+    bool is_told = fgets(line, sizeof(line), file) && line[0] >= '0' && line[0] <= '9';
     (void)fclose(file); /* only read */
-    return package;
+    unsigned long package = is_told ? strtoul(line, NULL, 10) : STI_PLACE_SOCKETS_MAX;
+    return package < STI_PLACE_SOCKETS_MAX ? (uint32_t)package : STI_PLACE_SOCKETS_MAX;
 }
 
 uint32_t
