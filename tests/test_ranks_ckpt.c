@@ -79,6 +79,58 @@ test_ranks_save_one_checkpoint(void **state)
     for_each_comm(save_and_load);
 }
 
+/* ---- a shared directory ------------------------------------------------------------ */
+
+static void
+save_shared(struct rank *rank)
+{
+    stk_ckpt *ckpt = open_ckpt(rank);
+    stk_ckpt_status status = {STK_CKPT_STATUS_INIT};
+    struct held held;
+    stk_error err;
+
+    for (uint64_t step = 1; step <= 5; step++) {
+        hold(&held, rank->rank, rank->job->world, step);
+        stk_save save = save_of(&held, step);
+
+        save.flags = step == 5 ? STK_SAVE_SHARED : 0;
+        if (stk_ckpt_save(ckpt, &save, &err) < 0 || stk_ckpt_fence(ckpt, &err) < 0)
+            fail_msg("rank %u: %s", rank->rank, err.message);
+        let_go(&held);
+    }
+    if (stk_ckpt_wait(ckpt, STK_DURABLE_SHARED, STK_FOREVER, &err) < 0)
+        fail_msg("rank %u: %s", rank->rank, err.message);
+    assert_int_equal(stk_ckpt_get_status(ckpt, &status), 0);
+    assert_int_equal(status.durable, 5);
+    assert_int_equal(status.last_shared, 5);
+    assert_true(status.shared >= 2); /* the second or, if it was late, one after it */
+    stk_ckpt_close(ckpt);
+}
+
+static void
+copy_of_all(struct scene *scene, const char *comm)
+{
+    struct scene there = {0};
+    char top[256];
+
+    (void)snprintf(top, sizeof(top), "%s", scene->dir);
+    (void)snprintf(scene->dir, sizeof(scene->dir), "%.200s/here", top);
+    (void)snprintf(there.dir, sizeof(there.dir), "%.200s/there", top);
+    scene->opts.shared = there.dir;
+    scene->opts.shared_every = 2;
+    run(scene, comm, WORLD, save_shared);
+    look(scene, 5, WORLD);
+    look(&there, 5, WORLD);
+    (void)snprintf(scene->dir, sizeof(scene->dir), "%s", top);
+}
+
+static void
+test_ranks_copy_to_a_shared_directory(void **state)
+{
+    (void)state;
+    for_each_comm(copy_of_all);
+}
+
 /* ---- who writes -------------------------------------------------------------------- */
 
 /* The writers of the parts of a checkpoint, as bits. */
@@ -264,6 +316,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks_save_one_checkpoint),
+        cmocka_unit_test(test_ranks_copy_to_a_shared_directory),
         cmocka_unit_test(test_ranks_that_write),
         cmocka_unit_test(test_replicas_are_compared),
         cmocka_unit_test(test_shards_of_one_rank),

@@ -44,7 +44,7 @@ typedef enum stk_level {
     STK_CAPTURED = 0,        /* the tensors may be changed again */
     STK_DURABLE_LOCAL = 1,   /* survives a power cut of this machine */
     STK_DURABLE_PARTNER = 2, /* survives its loss; needs several machines: -ENOTSUP */
-    STK_DURABLE_SHARED = 3   /* survives the job's node-local storage: -ENOTSUP */
+    STK_DURABLE_SHARED = 3   /* survives the job's node-local storage: stk_ckpt_opts.shared */
 } stk_level;
 
 /* Which of the ranks that hold a tensor together write it. */
@@ -71,6 +71,15 @@ typedef enum stk_writers {
  * buffered     1: never direct I/O. The default tries it and falls back per root.
  * read_only    1: nothing will be saved or pruned; nothing is made or tried. Asks no other rank.
  * alone        1: this rank's directory is its own, and no other rank saves into it.
+ * shared       a directory on storage that outlives the machine's own: what is durable here is
+ *              copied there in the background and committed there by the same rules, slower than
+ *              everything else that uses the devices, with half as many slots of its own. NULL:
+ *              none. Made if it is not there (its parent must be). Opening, listing and loading
+ *              look into both directories, here first.
+ * shared_every which saves are copied: every so many-th, or the next one after it while a copy is
+ *              still under way; 0: each that finds none under way. STK_NONE: only those with
+ *              STK_SAVE_SHARED.
+ * shared_keep  checkpoints that stay there, as keep; 0: 2.
  *
  * Of ranks that save together; directory and roots must be the same places for all of them:
  * vote_timeout_ms  from the first rank's end on all must have written their part; then the save
@@ -95,6 +104,9 @@ typedef struct stk_ckpt_opts {
     uint32_t vote_timeout_ms;
     uint32_t check_replicas;
     uint32_t writers;
+    const char *shared;
+    uint32_t shared_every;
+    uint32_t shared_keep;
 } stk_ckpt_opts;
 
 #define STK_CKPT_OPTS_INIT .size = sizeof(stk_ckpt_opts)
@@ -178,6 +190,9 @@ typedef struct stk_pair {
     const char *value;
 } stk_pair;
 
+/* Flags of a save. */
+#define STK_SAVE_SHARED 1u /* copied to the shared directory in any case; of ranks by rank 0's */
+
 /*
  * step      0 .. 2^63 - 1, not saved in this directory before. The same on all ranks.
  * metadata  of ranks that of rank 0 is kept.
@@ -194,7 +209,7 @@ typedef struct stk_save {
     uint32_t n_tensors;
     uint32_t n_blobs;
     uint32_t n_metadata;
-    uint32_t reserved; /* 0 */
+    uint32_t flags; /* STK_SAVE_SHARED, or 0 */
     const stk_holding *holdings;
 } stk_save;
 
@@ -220,8 +235,8 @@ stk_ckpt_fence(stk_ckpt *ckpt, stk_error *err);
 STK_API int
 stk_ckpt_fence_tensor(stk_ckpt *ckpt, uint32_t tensor_idx, stk_error *err);
 
-/* Waits until all saves have reached a level. Errors: that of a save, -ETIMEDOUT,
- * -ENOTSUP the level. */
+/* Waits until all saves have reached a level; STK_DURABLE_SHARED: those that are copied there.
+ * Errors: that of a save or a copy, -ETIMEDOUT, -ENOTSUP the level. */
 STK_API int
 stk_ckpt_wait(stk_ckpt *ckpt, stk_level level, uint64_t timeout_ns, stk_error *err);
 
@@ -239,7 +254,10 @@ typedef struct stk_ckpt_status {
     uint64_t captured_ns;   /* the last durable save: from its begin to captured */
     uint64_t durable_ns;    /* and to durable */
     uint32_t unfinished;
-    uint32_t reserved;
+    uint32_t shared_unfinished; /* copies to the shared directory */
+    uint64_t shared;            /* copies that are durable there */
+    uint64_t shared_failed;
+    uint64_t last_shared; /* step, STK_LATEST: none */
 } stk_ckpt_status;
 
 #define STK_CKPT_STATUS_INIT .size = sizeof(stk_ckpt_status)

@@ -238,8 +238,8 @@ sti_lists_take(struct sti_lists *lists, const stk_save *save, const void *state,
     size_t n = (size_t)save->n_tensors + save->n_blobs + 1;
     int rc = 0;
 
-    if (save->step > (uint64_t)INT64_MAX || save->reserved != 0)
-        return sti_error_set(err, -EINVAL, "step is beyond 2^63 - 1, or reserved is not 0");
+    if (save->step > (uint64_t)INT64_MAX || (save->flags & ~STK_SAVE_SHARED) != 0)
+        return sti_error_set(err, -EINVAL, "step is beyond 2^63 - 1, or flags are not known");
     if (n >= UINT32_MAX)
         return sti_error_set(err, -EINVAL, "more tensors than 32 bits count");
     lists->inputs = sti_mem_new(n, sizeof(lists->inputs[0]));

@@ -95,6 +95,8 @@ sti_ckpt_resolve(struct sti_ckpt_resolved *ret_resolved, const stk_ckpt_opts *op
         .is_alone = opts->alone == 1 || opts->read_only == 1,
         .is_checked = opts->check_replicas == 1,
         .writers = opts->writers,
+        .shared_every = opts->shared_every ? opts->shared_every : 1,
+        .shared_keep = opts->shared_keep ? opts->shared_keep : DEFAULT_KEEP,
         .vote_timeout_ns =
             (opts->vote_timeout_ms ? opts->vote_timeout_ms : DEFAULT_VOTE_TIMEOUT_MS) *
             UINT64_C(1000000),
@@ -118,6 +120,10 @@ sti_ckpt_resolve(struct sti_ckpt_resolved *ret_resolved, const stk_ckpt_opts *op
                              resolved.outstanding, STI_SAVES_MAX);
     if (resolved.keep == STK_NONE)
         resolved.keep = 0; /* the saver's word for all */
+    if (resolved.shared_keep == STK_NONE)
+        resolved.shared_keep = 0;
+    if (resolved.shared_every == STK_NONE)
+        resolved.shared_every = 0; /* the saver's word for none */
     *ret_resolved = resolved;
     return 0;
 }

@@ -25,6 +25,7 @@ enum fact {
     FACT_CHUNK_BYTES,
     FACT_CHECKED,
     FACT_WRITERS,
+    FACT_SHARED,
     FACTS_ALIKE, /* those before are the same on all ranks */
     FACT_CODE = FACTS_ALIKE,
     FACT_SESSION,
@@ -33,10 +34,9 @@ enum fact {
 };
 
 static const char *const names[FACTS_ALIKE] = {
-    [FACT_VERSION] = "version of the vote",
-    [FACT_CHUNK_BYTES] = "chunk_bytes",
-    [FACT_CHECKED] = "check_replicas",
-    [FACT_WRITERS] = "writers",
+    [FACT_VERSION] = "version of the vote", [FACT_CHUNK_BYTES] = "chunk_bytes",
+    [FACT_CHECKED] = "check_replicas",      [FACT_WRITERS] = "writers",
+    [FACT_SHARED] = "shared directories",
 };
 
 _Static_assert(FACTS * 8 <= STI_COMM_SHARE_MAX, "facts are a share of a gathering");
@@ -115,6 +115,7 @@ agree(struct sti_team *team, const struct sti_team_opts *opts, stk_error *err)
                             [FACT_CHUNK_BYTES] = opts->chunk_bytes,
                             [FACT_CHECKED] = opts->is_checked,
                             [FACT_WRITERS] = opts->writers,
+                            [FACT_SHARED] = opts->is_shared,
                             [FACT_CODE] = (uint64_t)(int64_t)opts->code,
                             [FACT_SESSION] = opts->session,
                             [FACT_SOCKET] =
@@ -151,21 +152,34 @@ ignore_peer(void *context, uint32_t rank, int code)
 }
 
 static int
-open_vote(struct sti_team *team, uint64_t timeout_ns)
+open_vote(struct sti_team *team, struct sti_team_vote *vote, uint64_t timeout_ns)
 {
     const struct sti_vote_ranks_opts opts = {.comm = sti_peers_comm(peers_of(team)),
                                              .timeout_ns = timeout_ns};
-    int rc = sti_vote_ranks_new(&team->vote, &opts);
+    int rc = sti_vote_ranks_new(&vote->vote, &opts);
 
     if (rc < 0)
         return rc;
-    team->port = (struct sti_port){
-        .context = team->vote, .request = sti_vote_ranks_on_request, .peer = ignore_peer};
-    rc = sti_peers_attach(peers_of(team), &team->port);
-    if (rc < 0)
-        sti_vote_free(team->vote);
-    else
-        sti_vote_ranks_set_verb(team->vote, team->port.verb);
+    vote->port = (struct sti_port){
+        .context = vote->vote, .request = sti_vote_ranks_on_request, .peer = ignore_peer};
+    rc = sti_peers_attach(peers_of(team), &vote->port);
+    if (rc < 0) {
+        sti_vote_free(vote->vote);
+        vote->vote = NULL;
+        return rc;
+    }
+    sti_vote_ranks_set_verb(vote->vote, vote->port.verb);
+    return 0;
+}
+
+/* All of them on every rank, or the ranks' verbs would differ from then on. */
+static int
+open_votes(struct sti_team *team, uint64_t timeout_ns)
+{
+    int rc = 0;
+
+    for (int at = 0; rc == 0 && at < STI_TEAM_TOPICS; at++)
+        rc = open_vote(team, &team->votes[at], timeout_ns);
     return rc;
 }
 
@@ -183,15 +197,14 @@ set_up(struct sti_team *team, uint64_t timeout_ns)
         goto err_lock;
     team->rank = sti_comm_rank(comm);
     team->world = sti_comm_world(comm);
-    rc = open_vote(team, timeout_ns);
+    rc = open_votes(team, timeout_ns);
     if (rc < 0)
-        goto err_cond;
-    return 0;
+        sti_team_leave(team);
+    return rc;
 
-err_cond:
-    sti_cond_fini(&team->ended);
 err_lock:
     sti_mutex_fini(&team->lock);
+    *team = (struct sti_team){0};
     return rc;
 }
 
@@ -201,14 +214,12 @@ sti_team_join(struct sti_team *team, const struct sti_team_opts *opts, stk_error
     *team = (struct sti_team){.engine = opts->engine};
     int rc = set_up(team, opts->timeout_ns);
 
-    if (rc < 0) {
-        *team = (struct sti_team){0};
+    if (rc < 0)
         return sti_error_set(err, rc,
                              rc == -E2BIG
                                  ? "more checkpointers and loaders have been opened than one "
                                    "engine can tell apart"
                                  : "no memory for the ranks' vote");
-    }
     rc = agree(team, opts, err);
     if (rc < 0)
         sti_team_leave(team);
@@ -217,14 +228,23 @@ sti_team_join(struct sti_team *team, const struct sti_team_opts *opts, stk_error
 
 /* ---- leaving ----------------------------------------------------------------------- */
 
-/* Whether the vote's last messages have left, on the loop. */
+static bool
+are_idle(const struct sti_team *team)
+{
+    for (int at = 0; at < STI_TEAM_TOPICS; at++)
+        if (team->votes[at].vote && !sti_vote_ranks_is_idle(team->votes[at].vote))
+            return false;
+    return true;
+}
+
+/* Whether the votes' last messages have left, on the loop. */
 static uint64_t
 look(void *context)
 {
     struct sti_team *team = context;
 
-    if (!sti_vote_ranks_is_idle(team->vote))
-        return UINT64_MAX; /* the vote wakes the loop */
+    if (!are_idle(team))
+        return UINT64_MAX; /* the votes wake the loop */
     sti_mutex_lock(&team->lock);
     team->is_idle = true;
     sti_cond_broadcast(&team->ended);
@@ -246,8 +266,12 @@ sti_team_leave(struct sti_team *team)
     if (!team->engine)
         return;
     struct sti_loop *loop = sti_engine_loop(team->engine);
-    sti_vote_join(team->vote, team->rank, sti_loop_aio(loop)); /* who has no saver, too */
-    sti_peers_detach(peers_of(team), &team->port, begin_leaving);
+    for (int at = 0; at < STI_TEAM_TOPICS; at++)
+        if (team->votes[at].vote) {
+            /* Who has no saver is woken, too. */
+            sti_vote_join(team->votes[at].vote, team->rank, sti_loop_aio(loop));
+            sti_peers_detach(peers_of(team), &team->votes[at].port, begin_leaving);
+        }
     sti_loop_attach(loop, &task);
     sti_loop_wake(loop);
     sti_mutex_lock(&team->lock);
@@ -255,7 +279,8 @@ sti_team_leave(struct sti_team *team)
         sti_cond_wait(&team->ended, &team->lock);
     sti_mutex_unlock(&team->lock);
     sti_loop_detach(loop, &task);
-    sti_vote_free(team->vote);
+    for (int at = 0; at < STI_TEAM_TOPICS; at++)
+        sti_vote_free(team->votes[at].vote);
     sti_mem_free(team->places);
     sti_cond_fini(&team->ended);
     sti_mutex_fini(&team->lock);

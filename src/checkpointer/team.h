@@ -15,11 +15,19 @@
 #include "engine/engine.h"
 #include "engine/peers.h"
 
+/* What is voted on apart from each other. */
+enum sti_team_topic { STI_TEAM_SAVES, STI_TEAM_COPIES, STI_TEAM_TOPICS };
+
+/* A vote, and the port where it is asked. */
+struct sti_team_vote {
+    struct sti_port port;
+    struct sti_vote *vote; /* NULL: a rank alone */
+};
+
 /* All zero: a rank alone. */
 struct sti_team {
     struct sti_engine *engine; /* NULL: alone */
-    struct sti_port port;
-    struct sti_vote *vote;
+    struct sti_team_vote votes[STI_TEAM_TOPICS];
     uint32_t rank;
     uint32_t world;
     uint64_t session; /* the same on all ranks */
@@ -27,14 +35,14 @@ struct sti_team {
                        * everybody writes */
     struct sti_mutex lock;
     struct sti_cond ended;
-    bool is_idle STI_GUARDED_BY(&lock); /* nothing of the vote is under way any more */
+    bool is_idle STI_GUARDED_BY(&lock); /* nothing of the votes is under way any more */
 };
 
 /*
  * code         of this rank's opening so far: a rank that cannot open says so, so that the others
  *              do not wait for it.
  * session      this rank's own; rank 0's is taken.
- * chunk_bytes, is_checked and writers must be the same on all ranks.
+ * chunk_bytes, is_checked, writers and is_shared must be the same on all ranks.
  * timeout_ns   of the vote.
  */
 struct sti_team_opts {
@@ -43,6 +51,7 @@ struct sti_team_opts {
     uint64_t session;
     uint32_t chunk_bytes;
     bool is_checked;
+    bool is_shared;   /* there is a shared directory */
     uint32_t writers; /* stk_writers */
     uint64_t timeout_ns;
 };

@@ -50,32 +50,66 @@ finish_opening(struct sti_view *view, stk_error *err)
     return rc;
 }
 
+static int
+open_latest(struct sti_view *view, const struct sti_scan *scans, int n_scans,
+            struct sti_reader_opts *opts, stk_error *err)
+{
+    struct sti_manifest manifest;
+    const struct sti_scan *scan;
+    int skipped = sti_checkpointer_find_latest(scans, n_scans, &manifest, &scan, err);
+
+    if (skipped < 0)
+        return skipped;
+    opts->scan = *scan;
+    int rc = sti_reader_open(&view->reader, &manifest, opts, err);
+    return rc < 0 ? rc : skipped;
+}
+
+static int
+open_step(struct sti_view *view, const struct sti_scan *scan, uint64_t step,
+          struct sti_reader_opts *opts, stk_error *err)
+{
+    struct sti_manifest manifest;
+    int rc = sti_scan_manifest(scan, step, &manifest, err);
+
+    if (rc < 0)
+        return rc;
+    opts->scan = *scan;
+    return sti_reader_open(&view->reader, &manifest, opts, err);
+}
+
 int
 sti_view_open(struct sti_view *view, struct sti_checkpointer *checkpointer, uint64_t step,
               stk_error *err)
 {
     struct sti_reader_opts opts = reader_opts(checkpointer->engine);
-    struct sti_manifest manifest;
-    uint32_t skipped = 0;
+    struct sti_scan scans[2];
+    stk_error why;
+    int n_scans = sti_checkpointer_scans(checkpointer, scans, err);
 
+    if (n_scans < 0)
+        return n_scans;
     view->engine = checkpointer->engine;
     view->rank = rank_of(checkpointer);
     opts.is_buffered |= checkpointer->resolved.is_buffered;
-    opts.scan.dir_fd = checkpointer->roots[0].dir_fd;
-    opts.scan.path = checkpointer->directory;
-    int rc = sti_engine_aio_open(view->engine, &opts.scan.aio, err);
-    if (rc < 0)
-        return rc;
-    if (step == STK_LATEST)
-        rc = sti_scan_latest(&opts.scan, &manifest, &skipped, err);
-    else
-        rc = sti_scan_manifest(&opts.scan, step, &manifest, err);
-    if (rc == 0)
-        rc = sti_reader_open(&view->reader, &manifest, &opts, err);
-    if (rc == 0)
-        rc = finish_opening(view, err);
-    sti_aio_close(opts.scan.aio);
-    return rc < 0 ? rc : (int)(skipped < INT32_MAX ? skipped : INT32_MAX);
+    int rc = step == STK_LATEST ? open_latest(view, scans, n_scans, &opts, err)
+                                : open_step(view, &scans[0], step, &opts, err);
+    /* What is wrong with the own one is said, unless it is only not there. */
+    if (rc < 0 && step != STK_LATEST && n_scans > 1) {
+        int other_rc = open_step(view, &scans[1], step, &opts, &why);
+
+        if (other_rc < 0 && rc == -ENOENT && err)
+            *err = why;
+        if (other_rc == 0 || rc == -ENOENT)
+            rc = other_rc;
+    }
+    if (rc >= 0) {
+        int finished = finish_opening(view, err);
+
+        rc = finished < 0 ? finished : rc;
+    }
+    sti_aio_close(scans[0].aio);
+    return rc;
 }
 
 int

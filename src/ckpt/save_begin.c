@@ -305,6 +305,7 @@ fill_stripe(struct sti_save *save, struct sti_stripe *stripe, uint32_t root, uin
 
     stripe->save = save;
     stripe->fd = -1;
+    stripe->from_fd = -1;
     stripe->root = &opts->roots[root];
     part->root = root - opts->first_part_root;
     part->number = part->root;
@@ -429,8 +430,8 @@ check_own_wholes(const struct sti_save *save, stk_error *err)
 
 /* ---- the save ---------------------------------------------------------------------- */
 
-static void
-make_names(struct sti_save *save)
+void
+sti_save_make_names(struct sti_save *save)
 {
     sti_name_id(save->id, save->saver->opts.session, save->serial);
     sti_name_make(save->parts_name, STI_NAME_PARTS, save->step, save->id);
@@ -475,10 +476,11 @@ sti_save_new(struct sti_save **ret_save, struct sti_saver *saver,
     save->saver = saver;
     save->step = request->step;
     save->serial = serial;
+    save->wants_drain = request->wants_drain;
     save->manifest_fd = -1;
     save->begun_ns = sti_clock_ns();
     save->chore.save = save;
-    make_names(save);
+    sti_save_make_names(save);
     int rc = sti_layout_build(&save->layout, request->inputs, request->n_tensors, request->pairs,
                               request->n_pairs, err);
     if (rc == 0)
@@ -531,7 +533,7 @@ sti_save_decline(struct sti_saver *saver, uint64_t step, uint64_t serial, const 
                               .error = *why};
     sti_mutex_unlock(&saver->lock);
     save->chore.save = save;
-    make_names(save);
+    sti_save_make_names(save);
     return save;
 }
 

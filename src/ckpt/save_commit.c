@@ -56,6 +56,13 @@ directory(const struct sti_save *save)
     return &save->saver->opts.roots[0];
 }
 
+/* For messages. */
+static const char *
+name_of(const struct sti_save *save)
+{
+    return save->is_drain ? "shared copy" : "save";
+}
+
 void
 sti_save_fail(struct sti_save *save, const struct sti_stripe *stripe, const char *what, int rc)
 {
@@ -66,14 +73,14 @@ sti_save_fail(struct sti_save *save, const struct sti_stripe *stripe, const char
     save->result = rc;
     (void)snprintf(root, sizeof(root), "%s", stripe ? stripe->root->path : ""); /* cut is fine */
     if (stripe)
-        (void)sti_error_set_path(&save->error, rc, stripe->path,
-                                 "the save of step %" PRIu64 " failed: %s of part %" PRIu32
-                                 " in root %.120s: %s",
-                                 save->step, what, stripe->part.root, root, sti_error_text(rc));
+        (void)sti_error_set_path(
+            &save->error, rc, stripe->path,
+            "the %s of step %" PRIu64 " failed: %s of part %" PRIu32 " in root %.120s: %s",
+            name_of(save), save->step, what, stripe->part.root, root, sti_error_text(rc));
     else
-        (void)sti_error_set_path(&save->error, rc, save->step_name,
-                                 "the save of step %" PRIu64 " failed: %s: %s%s", save->step, what,
-                                 sti_error_text(rc), rc == -EEXIST ? ALREADY : "");
+        (void)sti_error_set_path(
+            &save->error, rc, save->step_name, "the %s of step %" PRIu64 " failed: %s: %s%s",
+            name_of(save), save->step, what, sti_error_text(rc), rc == -EEXIST ? ALREADY : "");
 }
 
 /* ---- starting operations ----------------------------------------------------------- */
@@ -166,6 +173,48 @@ check_opened(struct sti_save *save, struct sti_chore *chore)
         return chore->op.result;
     chore->stripe->fd = chore->op.result;
     chore->stripe->is_made = true;
+    return 0;
+}
+
+/* A drain reads its parts where they were written. */
+static void
+open_sources(struct sti_save *save)
+{
+    for (uint32_t at = 0; at < save->n_stripes; at++) {
+        struct sti_stripe *stripe = &save->stripes[at];
+        uint32_t direct = stripe->from_root->dio.is_direct ? O_DIRECT : 0;
+
+        start(&stripe->chore, (struct sti_aio_op){.kind = STI_AIO_OPEN,
+                                                  .dir_fd = stripe->from_root->dir_fd,
+                                                  .path = stripe->from_path,
+                                                  .open_flags = O_RDONLY | direct});
+    }
+}
+
+static int
+check_source_opened(struct sti_save *save, struct sti_chore *chore)
+{
+    (void)save;
+    if (chore->op.result < 0)
+        return chore->op.result;
+    chore->stripe->from_fd = chore->op.result;
+    return 0;
+}
+
+static void
+close_sources(struct sti_save *save)
+{
+    for (uint32_t at = 0; at < save->n_stripes; at++)
+        if (save->stripes[at].from_fd >= 0)
+            start(&save->stripes[at].chore,
+                  (struct sti_aio_op){.kind = STI_AIO_CLOSE, .fd = save->stripes[at].from_fd});
+}
+
+static int
+check_source_closed(struct sti_save *save, struct sti_chore *chore)
+{
+    (void)save;
+    chore->stripe->from_fd = -1; /* closed, whatever close has to say */
     return 0;
 }
 
@@ -345,6 +394,17 @@ encode_ballot(struct sti_aio_op *op)
     encode_own(chore->save, &chore->save->ballot, sti_ballot_encode);
 }
 
+/* Who has written what is known of a drain: a ballot says only that it is done. */
+static void
+make_short_ballot(struct sti_save *save)
+{
+    save->ballot = (struct sti_text){0};
+    if (save->saver->opts.world > 1)
+        sti_text_print(&save->ballot, "drained");
+    if (save->ballot.is_failed)
+        sti_save_fail(save, NULL, "make the ballot", -ENOMEM);
+}
+
 /* A writer alone needs none: what it has written is the manifest. */
 static void
 make_ballot(struct sti_save *save)
@@ -492,6 +552,13 @@ look_for_next(struct sti_save *save)
 }
 
 static void
+look_for_all(struct sti_save *save)
+{
+    if (save->saver->opts.world > 1)
+        look_for_next(save);
+}
+
+static void
 look_for_parts(struct sti_save *save)
 {
     struct sti_manifest *manifest = &save->merged.manifest;
@@ -517,10 +584,10 @@ check_seen(struct sti_save *save, struct sti_chore *chore)
     int rc = chore->op.result < 0 ? chore->op.result : -EIO;
     sti_save_fail(save, NULL, "look for the parts", rc);
     (void)sti_error_set_path(&save->error, rc, look->path,
-                             "the save of step %" PRIu64 " failed: the part that rank %" PRIu32
+                             "the %s of step %" PRIu64 " failed: the part that rank %" PRIu32
                              " has written to root %.100s is not there for rank 0: it must be one "
                              "directory for all",
-                             save->step, part->writer, manifest->roots[part->root]);
+                             name_of(save), save->step, part->writer, manifest->roots[part->root]);
     save->error.rank = (int)part->writer;
     return rc;
 }
@@ -680,6 +747,7 @@ decide(struct sti_save *save)
 
     if (save->saver->opts.writer != 0)
         return;
+    verdict.must_drain = save->result == 0 && sti_save_must_drain(save);
     if (save->result < 0) {
         verdict.writer = save->error.rank > 0 ? (uint32_t)save->error.rank : 0;
         (void)snprintf(verdict.text, sizeof(verdict.text), "%s", save->error.message); /* fits */
@@ -698,13 +766,28 @@ is_decided(struct sti_save *save)
         return false;
     }
     save->keep_parts |= verdict.keep_parts;
+    save->must_drain = verdict.code == 0 && verdict.must_drain && save->saver->opts.drain;
     fail_by(save, &verdict);
     return true;
 }
 
 static void
+wait_for_drains(struct sti_save *save)
+{
+    (void)save; /* the end of a drain wakes the loop */
+}
+
+static bool
+may_drain(struct sti_save *save)
+{
+    return save->saver->opts.writer != 0 || sti_save_may_drain(save);
+}
+
+static void
 acknowledge(struct sti_save *save)
 {
+    if (save->must_drain && save->result == 0)
+        sti_save_announce_drain(save);
     sti_saver_acknowledge(save);
 }
 
@@ -739,10 +822,39 @@ static const struct stage stages[] = {
     {"sync the manifest's directory", sync_commit_dir, NULL, NULL, true},
     {"commit", commit, check_committed, NULL, true},
     {"sync after the commit", sync_directory, NULL, NULL, true},
+    {"wait for copies", wait_for_drains, NULL, may_drain, true},
     {"decide", decide, NULL, is_decided, false},
     {"acknowledge", acknowledge, NULL, NULL, false},
 };
 #define N_STAGES (sizeof(stages) / sizeof(stages[0]))
+
+static const struct stage drain_stages[] = {
+    {"make directory", make_dirs, check_made, NULL, false},
+    {"open what was saved", open_sources, check_source_opened, NULL, false},
+    {"create", open_parts, check_opened, NULL, false},
+    {"reserve space", reserve, check_reserved, NULL, false},
+    {"write", begin_writing, NULL, is_written, false},
+    {"set size", set_sizes, NULL, NULL, false},
+    {"sync", sync_parts, NULL, NULL, false},
+    {"close", close_parts, check_closed, NULL, false},
+    {"close what was saved", close_sources, check_source_closed, NULL, false},
+    {"sync directory", sync_part_dirs, NULL, NULL, false},
+    {"sync root", sync_roots, NULL, NULL, false},
+    {"make the ballot", make_short_ballot, NULL, NULL, false},
+    {"vote", vote, NULL, is_tallied, false},
+    {"look for the parts", look_for_all, check_seen, NULL, true},
+    {"make the manifest's directory", make_commit_dir, check_commit_dir, NULL, true},
+    {"create the manifest", open_manifest, check_manifest_opened, NULL, true},
+    {"write the manifest", write_manifest, check_manifest_written, NULL, true},
+    {"sync the manifest", sync_manifest, NULL, NULL, true},
+    {"close the manifest", close_manifest, check_closed, NULL, true},
+    {"sync the manifest's directory", sync_commit_dir, NULL, NULL, true},
+    {"commit", commit, check_committed, NULL, true},
+    {"sync after the commit", sync_directory, NULL, NULL, true},
+    {"decide", decide, NULL, is_decided, false},
+    {"acknowledge", acknowledge, NULL, NULL, false},
+};
+#define N_DRAIN_STAGES (sizeof(drain_stages) / sizeof(drain_stages[0]))
 
 /* ---- undoing ----------------------------------------------------------------------- */
 
@@ -807,6 +919,7 @@ remove_dirs(struct sti_save *save)
 static const struct stage undo_stages[] = {
     {"vote", vote_against, NULL, is_decided, false},
     {"close", close_all, check_closed, NULL, false},
+    {"close what was saved", close_sources, check_source_closed, NULL, false},
     {"remove", unlink_all, ignore, NULL, false},
     {"remove directory", remove_dirs, ignore, NULL, false},
     {"acknowledge", acknowledge, NULL, NULL, false},
@@ -816,7 +929,15 @@ static const struct stage undo_stages[] = {
 static const struct stage *
 current_stage(const struct sti_save *save)
 {
-    return save->is_undoing ? &undo_stages[save->stage] : &stages[save->stage];
+    return save->is_undoing ? &undo_stages[save->stage]
+           : save->is_drain ? &drain_stages[save->stage]
+                            : &stages[save->stage];
+}
+
+static size_t
+count_stages(const struct sti_save *save)
+{
+    return save->is_undoing ? N_UNDO_STAGES : save->is_drain ? N_DRAIN_STAGES : N_STAGES;
 }
 
 /* ---- going on ---------------------------------------------------------------------- */
@@ -865,7 +986,7 @@ sti_save_advance(struct sti_save *save)
             save->stage++;
             save->is_started = false;
         }
-        if (save->stage == (save->is_undoing ? N_UNDO_STAGES : N_STAGES))
+        if (save->stage == count_stages(save))
             return true;
         save->is_started = true;
         if (!is_member || !current_stage(save)->is_coordinators)

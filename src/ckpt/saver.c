@@ -55,6 +55,8 @@ sti_saver_acknowledge(struct sti_save *save)
     }
     sti_cond_broadcast(&saver->changed);
     sti_mutex_unlock(&saver->lock);
+    if (saver->opts.is_drain)
+        sti_aio_wake(saver->opts.aio); /* a save may wait for room for its own */
 }
 
 static void
@@ -91,11 +93,24 @@ on_retain_done(struct sti_aio_op *op)
     go_on_retaining(op->context);
 }
 
+/* What is being copied, or will be, stays. */
+static void
+note_busy(struct sti_saver *drain, struct sti_retain *retain)
+{
+    if (!drain)
+        return;
+    sti_mutex_lock(&drain->lock);
+    for (uint32_t at = 0; at < drain->n_queued && retain->n_busy < STI_RETAIN_BUSY_MAX; at++)
+        retain->busy_steps[retain->n_busy++] = drain->queue[at]->step;
+    sti_mutex_unlock(&drain->lock);
+}
+
 static void
 begin_retaining(struct sti_saver *saver, uint64_t step)
 {
     saver->retain = (struct sti_retain){
         .dir_fd = saver->opts.roots[0].dir_fd, .keep = saver->opts.keep, .protect_step = step};
+    note_busy(saver->opts.drain, &saver->retain);
     go_on_retaining(saver);
 }
 
@@ -122,7 +137,10 @@ end_save(struct sti_saver *saver, struct sti_save *save)
     bool must_retain = save->result == 0 && saver->opts.keep > 0 && saver->opts.writer == 0;
     uint64_t step = save->step;
 
-    sti_save_free(save);
+    if (save->must_drain && save->result == 0)
+        sti_save_pass_on(save);
+    else
+        sti_save_free(save);
     saver->active = NULL;
     if (must_retain)
         begin_retaining(saver, step);
@@ -316,7 +334,7 @@ sti_saver_wait(struct sti_saver *saver, enum sti_saver_level level, uint64_t tim
     sti_mutex_lock(&saver->lock);
     saver->n_fencing++;
     sti_aio_wake(saver->opts.aio);
-    while (rc == 0 && (level == STI_LEVEL_DURABLE ? saver->n_queued > 0
+    while (rc == 0 && (level == STI_LEVEL_DURABLE ? saver->n_queued + saver->n_coming > 0
                                                   : needs_memory_locked(saver, UINT32_MAX))) {
         if (deadline_ns == UINT64_MAX)
             sti_cond_wait(&saver->changed, &saver->lock);
@@ -337,7 +355,7 @@ void
 sti_saver_drain(struct sti_saver *saver)
 {
     sti_mutex_lock(&saver->lock);
-    while (saver->n_queued > 0 || saver->is_active)
+    while (saver->n_queued > 0 || saver->is_active || saver->n_coming > 0)
         sti_cond_wait(&saver->changed, &saver->lock);
     sti_mutex_unlock(&saver->lock);
 }
@@ -347,7 +365,7 @@ sti_saver_get_status(struct sti_saver *saver, struct sti_saver_status *ret_statu
 {
     sti_mutex_lock(&saver->lock);
     *ret_status = saver->status;
-    ret_status->unfinished = saver->n_queued;
+    ret_status->unfinished = saver->n_queued + saver->n_coming;
     sti_mutex_unlock(&saver->lock);
 }
 

@@ -34,6 +34,11 @@ struct sti_saver;
  * places       of the writers: of those that hold a tensor together only the first at each place
  *              writes; borrowed until closed. NULL: all of them write.
  * is_checked   what several writers hold is compared before it is committed.
+ * drain        copies what is durable to its own directory, by itself; NULL: nobody does. Freed
+ *              after this one.
+ * drain_every  which: every so many-th, or the next one after it where a copy is still under way;
+ *              0: those that ask for it.
+ * is_drain     this one does so: it has one root, and nobody saves with it.
  */
 struct sti_saver_opts {
     struct sti_aio *aio;
@@ -52,6 +57,9 @@ struct sti_saver_opts {
     struct sti_vote *vote;
     const uint32_t *places;
     bool is_checked;
+    struct sti_saver *drain;
+    uint32_t drain_every;
+    bool is_drain;
 };
 
 /* A tensor that this writer holds. data: borrowed for the call, or, with is_stable, until it
@@ -71,6 +79,7 @@ struct sti_saver_tensor {
 struct sti_saver_request {
     uint64_t step;
     int code;
+    bool wants_drain; /* whatever else is drained; of several writers what the first one says */
     const struct sti_group *groups;
     uint32_t n_groups;
     const struct sti_layout_input *inputs;

@@ -10,7 +10,7 @@
  * certain.
  *
  * A message, little-endian: what (u32), code (i32), serial (u64), n_bytes (u64); a ballot
- * against has its words behind it. A verdict's body: writer (u32), keep_parts (u32), words.
+ * against has its words behind it. A verdict's body: writer (u32), flags (u32), words.
  */
 #include "ckpt/vote_ranks.h"
 
@@ -31,6 +31,7 @@
 #define BODY_BYTES (8u + STK_ERROR_MESSAGE_SIZE)
 
 enum { CAST = 1, FETCH = 2 };
+enum { KEEP_PARTS = 1, MUST_DRAIN = 2 };
 enum state { NOTHING_YET, WANTED, FETCHING, HERE };
 
 struct ranks;
@@ -217,7 +218,8 @@ answer_verdict(struct ranks *vote, struct sti_comm_incoming *incoming,
 
     if (bytes) {
         put((unsigned char *)bytes, verdict->writer, 4);
-        put((unsigned char *)bytes + 4, verdict->keep_parts, 4);
+        put((unsigned char *)bytes + 4,
+            (verdict->keep_parts ? KEEP_PARTS : 0) | (verdict->must_drain ? MUST_DRAIN : 0), 4);
         memcpy(bytes + 8, verdict->text, n_text);
         letter = letter_new(vote, bytes, 8 + n_text);
     }
@@ -486,7 +488,8 @@ on_answered(struct sti_comm_request *request)
             size_t n_text = request->n_bytes - 8;
 
             verdict.writer = (uint32_t)get(vote->body, 4);
-            verdict.keep_parts = get(vote->body + 4, 4) != 0;
+            verdict.keep_parts = (get(vote->body + 4, 4) & KEEP_PARTS) != 0;
+            verdict.must_drain = (get(vote->body + 4, 4) & MUST_DRAIN) != 0;
             memcpy(verdict.text, vote->body + 8, n_text);
             verdict.text[n_text < sizeof(verdict.text) ? n_text : sizeof(verdict.text) - 1] = '\0';
         }
