@@ -133,33 +133,35 @@ static int
 find_steps(const struct sti_scan *scans, int n_scans, uint64_t **ret_steps, uint32_t *ret_n,
            stk_error *err)
 {
-    uint64_t *more;
-    uint32_t n_more;
+    uint64_t *own;
+    uint64_t *more = NULL;
+    uint64_t *all = NULL;
+    uint32_t n_own;
+    uint32_t n_more = 0;
     uint32_t n = 0;
-    int rc = sti_scan_steps(&scans[0], ret_steps, ret_n, err);
+    int rc = sti_scan_steps(&scans[0], &own, &n_own, err);
 
-    if (rc < 0 || n_scans == 1)
+    if (rc < 0)
         return rc;
-    rc = sti_scan_steps(&scans[1], &more, &n_more, err);
-    uint64_t *all =
-        rc == 0 ? sti_mem_resize(*ret_steps, (size_t)*ret_n + n_more, sizeof(*all)) : NULL;
-    if (!all && (rc < 0 || *ret_n + n_more > 0)) {
-        sti_mem_free(*ret_steps);
-        if (rc == 0)
-            sti_mem_free(more);
-        return rc < 0 ? rc : sti_error_set(err, -ENOMEM, "no memory for the list of checkpoints");
+    if (n_scans > 1)
+        rc = sti_scan_steps(&scans[1], &more, &n_more, err);
+    if (rc == 0) {
+        all = sti_mem_new((size_t)n_own + n_more, sizeof(*all));
+        if (!all)
+            rc = sti_error_set(err, -ENOMEM, "no memory for the list of checkpoints");
     }
-    for (uint32_t at = 0; at < n_more; at++)
-        all[*ret_n + at] = more[at];
-    if (*ret_n + n_more > 0)
-        qsort(all, *ret_n + n_more, sizeof(*all), compare_steps);
-    for (uint32_t at = 0; at < *ret_n + n_more; at++)
+    for (uint32_t at = 0; all && at < n_own + n_more; at++)
+        all[at] = at < n_own ? own[at] : more[at - n_own];
+    if (all && n_own + n_more > 0)
+        qsort(all, n_own + n_more, sizeof(*all), compare_steps);
+    for (uint32_t at = 0; all && at < n_own + n_more; at++)
         if (n == 0 || all[n - 1] != all[at])
             all[n++] = all[at];
+    sti_mem_free(own);
     sti_mem_free(more);
     *ret_steps = all;
     *ret_n = n;
-    return 0;
+    return rc;
 }
 
 int
