@@ -3,6 +3,7 @@
 streams, whose batches come in order and ahead of time."""
 
 import array
+import collections
 import errno
 import math
 import os
@@ -184,9 +185,6 @@ class Ordered:
         count = min(self.batch_size, len(self.ids_of) - first)
         return self.ids_of.ids(place[0], first, count).tolist()
 
-    def rest(self):
-        """It is sought from where it stands."""
-
     def close(self):
         if self.loader is not None:
             self.loader.close()
@@ -216,33 +214,44 @@ class Steps:
         return {"is_primed": True}
 
 
+class Pushed(list):
+    """Ids that a stream of lists is told of: known by who it is, not by what is in it."""
+
+    is_wanted = True
+
+
 class Listed:
-    """A stream of what is pushed: lists of ids, taken in that order."""
+    """A stream of what is pushed: lists of ids, taken in that order.
+
+    Ids cannot be taken back. What lies before the one that is taken is not wanted any more; it is
+    read and dropped.
+    """
 
     def __init__(self, files, batch_size, options):
         self.files, self.options, self.batch_size = files, options, batch_size
         self.ahead = max(1, min(BATCHES_AHEAD, IDS_AHEAD // batch_size))
         self.loader = None
-        self.n_pushed = self.n_stale = 0
+        self.queue = collections.deque()  # what has been pushed and not been read
 
-    def push(self, ids):
+    def push(self, pushed):
+        if not pushed.is_wanted:
+            return
         if self.loader is None:
             self.loader = stoker.Loader(self.files.engine, self.files.data, self.batch_size, None,
                                         order="list", **self.options)
-        ids = array.array("q", ids)
+        ids = array.array("q", pushed)
         if min(ids) < 0:  # as a list counts
             ids = array.array("q", [range(len(self.files))[sample] for sample in ids])
         self.loader.push(ids, end_epoch=len(ids) < self.batch_size)
-        self.n_pushed += 1
+        self.queue.append(pushed)
 
-    def take(self, ids):
-        while self.n_stale > 0:  # of an iteration that was given up
+    def take(self, pushed):
+        while self.queue[0] is not pushed:
             try:
                 self._next().release()
             except stoker.Error as error:
                 if error.code != stoker.E_SAMPLE:
                     raise
-            self.n_stale -= 1
         return self._next()
 
     def _next(self):
@@ -250,17 +259,13 @@ class Listed:
             batch = next(self.loader)
         except stoker.Error as error:
             if error.code == stoker.E_SAMPLE:
-                self.n_pushed -= 1
+                self.queue.popleft()
             raise
-        self.n_pushed -= 1
+        self.queue.popleft()
         return batch
 
-    def ids(self, ids):
-        return ids
-
-    def rest(self):
-        """What is pushed and not taken is not wanted any more."""
-        self.n_stale = self.n_pushed
+    def ids(self, pushed):
+        return pushed
 
     def close(self):
         if self.loader is not None:
