@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""meson-python, told when Python's limited interface is not there: before Python 3.11, whose is the
-first with the buffer protocol, and without the interpreter's lock. A wheel is then one version's."""
+"""meson-python, told when there is no limited interface of Python for it: before Python 3.11, whose
+is the first with the buffer protocol, and without the interpreter's lock. A wheel is then for one
+version."""
 
 import sys
 import sysconfig
