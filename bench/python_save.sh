@@ -5,8 +5,8 @@
 #
 #     sudo PYTHON=python3 bench/python_save.sh [MEGABYTES [ROUNDS]]
 #
-# PYTHON is one that has a torch. Needs root, libfuse3 and 6 times as much room. BUILD says where the build is (build/), VOLUMES
-# where the volume lies (/var/tmp/stoker-volumes).
+# PYTHON is one that has a torch. Needs root, libfuse3 and 6 times as much room. BUILD says where
+# the build is (build/), VOLUMES where the volume lies (/var/tmp/stoker-volumes).
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)

@@ -240,6 +240,25 @@ class Captured(DataTest):
                               found["model"]["weight"].unique().tolist()],
                              [[step], step, [step], step, [step]])
 
+    def test_a_save_of_the_host_before(self):
+        """What it reads is waited for, though the last save has nothing that would be."""
+        device = Device()
+        model = device.put(Model(device))
+        weight = torch.nn.Parameter(torch.zeros(8 << 20))
+        weight.grad = torch.full_like(weight, -1)
+        optimizer = torch.optim.SGD([weight], lr=1)
+        saved = self.open(device, keep=0, outstanding=2, slots=2, slot_bytes=1 << 16,
+                          chunk_bytes=1 << 16)
+        saved.save(1, weight=weight, optimizer=optimizer)
+        saved.save(2, model=model)
+        optimizer.step()
+        saved.wait()
+        self.assertEqual(saved.load(1)["weight"].unique().tolist(), [0])
+        for call in (saved.close, saved.close):
+            call()
+        with self.assertRaises(ValueError):
+            saved.fence()
+
     def test_memory_that_is_let_go_of(self):
         """Nobody gets memory that is still to be copied, and nobody keeps it afterwards."""
         device = Device(copy_delay=0.05)

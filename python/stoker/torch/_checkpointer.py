@@ -62,7 +62,7 @@ class Checkpointer:
         self._arena = Arena(self._device)
         # Of the last save, if tensors of devices are in it.
         self._capture = self._handover = None
-        self._waits_on_host = True  # for memory that the library reads where it lies
+        self._waits_on_host = False  # memory of the host is read where it lies, until a fence
 
     # ---- saving -----------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ class Checkpointer:
             _begin(self._saved, step, made)
             return
         self._arena.trim()
-        self._waits_on_host = made.detach()
+        self._waits_on_host |= made.detach()
         capture.begin()
         self._capture = capture
         self._handover = Handover(capture, functools.partial(_begin, self._saved, step, made))
@@ -114,7 +114,7 @@ class Checkpointer:
     def _begin_capture(self, stable):
         if self._capture is not None:
             self._saved.fence()  # the library has read the pinned memory
-            self._capture = None
+            self._capture, self._waits_on_host = None, False
         self._arena.reset()
         return Capture(self._device, self._arena, stable)
 
@@ -129,9 +129,11 @@ class Checkpointer:
     def _fence(self):
         if self._capture is not None:
             self._capture.fence()
-        if self._waits_on_host:
+            if not self._waits_on_host:
+                return
             self._settle()
-            self._saved.fence()
+        self._saved.fence()
+        self._waits_on_host = False
 
     def _settle(self, timeout=None):
         """Waits until the last save has begun for the library. Returns whether it has."""
@@ -254,6 +256,7 @@ class Checkpointer:
     def _end(self):
         self._fences.end()
         self._settle()
+        self._capture = None
         self._kept.clear()
 
 
