@@ -389,6 +389,22 @@ class Stored(DataTest):
             self.assertEqual(seen, [ids for ids, _ in torchs(make(), 6, meddle)], name)
 
 
+    def test_given_up_again_and_again(self):
+        """More than the library lets wait."""
+        count = 1 << 18
+        path = self.folder / "many.bin"
+        path.write_bytes(struct.pack(f"<{count}I", *range(count)))
+        for n_workers in (0, 2):
+            loader = DataLoader(path, 1 << 13, True, engine=self.engine, num_workers=n_workers,
+                                data_options={"format": "record", "record_bytes": 4})
+            for _ in range(6):
+                iterator = iter(loader)
+                if n_workers == 0:  # else it has been
+                    loader._position.supply().prime()  # as by a first batch, which nobody takes
+                del iterator
+            ids = torch.cat([batch.view(torch.int32).flatten() for batch in loader])
+            self.assertTrue(torch.equal(ids.sort().values, torch.arange(count).int()))
+
     def test_bytes_alone(self):
         """What decodes them may change between epochs."""
         class Decoded(data.Dataset):

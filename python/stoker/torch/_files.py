@@ -14,6 +14,7 @@ import stoker
 
 BATCHES_AHEAD = 32  # pushed beyond those taken, and no more ids than
 IDS_AHEAD = 1 << 18
+IDS_MAX = 1 << 20  # that the library lets wait
 REFUSED_MAX = 16  # batches that are read without the stream before it is opened anew
 
 _DTYPES = {"u1": torch.uint8, "i1": torch.int8, "i2": torch.int16, "i4": torch.int32,
@@ -232,6 +233,7 @@ class Listed:
         self.ahead = max(1, min(BATCHES_AHEAD, IDS_AHEAD // batch_size))
         self.loader = None
         self.queue = collections.deque()  # what has been pushed and not been read
+        self.n_waiting = 0  # ids in it
 
     def push(self, pushed):
         if not pushed.is_wanted:
@@ -242,27 +244,36 @@ class Listed:
         ids = array.array("q", pushed)
         if min(ids) < 0:  # as a list counts
             ids = array.array("q", [range(len(self.files))[sample] for sample in ids])
+        while self.n_waiting + len(ids) > IDS_MAX and not self.queue[0].is_wanted:
+            self._drop()
         self.loader.push(ids, end_epoch=len(ids) < self.batch_size)
         self.queue.append(pushed)
+        self.n_waiting += len(ids)
 
     def take(self, pushed):
         while self.queue[0] is not pushed:
-            try:
-                self._next().release()
-            except stoker.Error as error:
-                if error.code != stoker.E_SAMPLE:
-                    raise
+            self._drop()
         return self._next()
+
+    def _drop(self):
+        try:
+            self._next().release()
+        except stoker.Error as error:
+            if error.code != stoker.E_SAMPLE:
+                raise
 
     def _next(self):
         try:
             batch = next(self.loader)
         except stoker.Error as error:
             if error.code == stoker.E_SAMPLE:
-                self.queue.popleft()
+                self._has_come()
             raise
-        self.queue.popleft()
+        self._has_come()
         return batch
+
+    def _has_come(self):
+        self.n_waiting -= len(self.queue.popleft())
 
     def ids(self, pushed):
         return pushed

@@ -38,7 +38,9 @@ class DataLoader:
     engine), torchvision's ImageFolder or DatasetFolder, or any map-style data set, whose bytes are
     read by Stoker if it has stoker_extent(i) and stoker_decode(i, content). A path gives
     batches [x, y], or x without labels: x is a tensor of shape (batch, ...) over the loader's own
-    memory where samples have one shape, else a list of uint8 tensors; y is int64.
+    memory where samples have one shape, else a list of uint8 tensors; y is int64. A data set with
+    an attribute stoker_thread_safe = True is asked by threads, and one with stoker_constant = True
+    also for samples of the next epoch, where its order can be foreseen.
 
     Beyond torch's arguments:
 
