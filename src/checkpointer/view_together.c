@@ -168,7 +168,6 @@ read_pieces(const struct together *together, uint32_t rank, bool is_own, stk_err
     int rc = ranges
                  ? 0
                  : sti_error_set(err, -ENOMEM, "no memory to load %" PRIu32 " pieces", together->n);
-
     for (uint32_t idx = 0; rc == 0 && idx < together->n; idx++)
         if (is_own ? together->pieces[idx].owner == rank : !together->pieces[idx].is_here)
             rc = add_piece(together, idx, &wants, ranges, &n_ranges, err);

@@ -303,7 +303,8 @@ sti_reader_read(struct sti_reader *reader, const struct sti_want *wants, uint32_
 }
 
 int
-sti_reader_read_stream(struct sti_reader *reader, uint64_t offset, uint64_t n_bytes, char *dst,
+sti_reader_read_stream(struct sti_reader *reader, uint64_t offset, uint64_t n_bytes,
+                       char *dst, /* NOLINT(readability-non-const-parameter): written through */
                        stk_error *err)
 {
     const struct sti_range range = {offset, n_bytes, dst};
