@@ -165,9 +165,10 @@ read_pieces(const struct together *together, uint32_t rank, bool is_own, stk_err
     struct sti_wants wants = {0};
     struct sti_aio *aio;
     uint32_t n_ranges = 0;
-    int rc = ranges
-                 ? 0
-                 : sti_error_set(err, -ENOMEM, "no memory to load %" PRIu32 " pieces", together->n);
+    int rc = 0;
+
+    if (!ranges)
+        return sti_error_set(err, -ENOMEM, "no memory to load %" PRIu32 " pieces", together->n);
     for (uint32_t idx = 0; rc == 0 && idx < together->n; idx++)
         if (is_own ? together->pieces[idx].owner == rank : !together->pieces[idx].is_here)
             rc = add_piece(together, idx, &wants, ranges, &n_ranges, err);
