@@ -88,6 +88,7 @@ finish(struct rank *rank)
 {
     assert_int_equal(stk_loader_leave(rank->loader), 0);
     rank->stats = loader_stats(rank->loader, UINT64_MAX);
+    rank->mapped_bytes = engine_stats(rank->engine).mapped_bytes;
     for (uint64_t epoch = 0; epoch < rank->opts.epochs && epoch < 8; epoch++) {
         rank->epochs[epoch] = (stk_loader_stats){STK_LOADER_STATS_INIT};
         (void)stk_loader_get_stats(rank->loader, epoch, &rank->epochs[epoch]); /* if there is */

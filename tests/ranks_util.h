@@ -23,6 +23,7 @@ struct rank {
     uint64_t batches;
     stk_loader_stats stats;     /* of the run, behind its last batch */
     stk_loader_stats epochs[8]; /* the first ones */
+    uint64_t mapped_bytes;      /* its engine's, at the end */
 };
 
 /* What is asked of a job; zero where it has no say. */

@@ -96,11 +96,13 @@ typedef struct stk_engine_stats {
     uint64_t loop_wakeups; /* times the loop has waited and gone on */
     uint64_t io_errors;    /* operations that failed */
     uint64_t allocations;  /* calls of the allocator since open, whole library */
+    uint64_t mapped_bytes; /* that peers of this machine held, read out of their memory */
 } stk_engine_stats;
 
 #define STK_ENGINE_STATS_INIT .size = sizeof(stk_engine_stats)
 
-/* Copies the statistics; stats->size is set by the caller. Errors: -EINVAL. Any
+/* Copies the statistics; stats->size is set by the caller, also to that of an older version,
+ * which does not have the last fields. Errors: -EINVAL. Any
  * thread. */
 STK_API int
 stk_engine_get_stats(stk_engine *engine, stk_engine_stats *stats);

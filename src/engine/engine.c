@@ -518,4 +518,5 @@ sti_engine_stats(struct sti_engine *engine, stk_engine_stats *stats)
     stats->loop_wakeups = aio_stats.waits;
     stats->io_errors = aio_stats.errors;
     stats->allocations = sti_mem_count() - engine->allocations_at_open;
+    stats->mapped_bytes = sti_peers_mapped_bytes(engine->peers);
 }

@@ -36,6 +36,7 @@ struct sti_peers {
     struct sti_cond ended; /* a gathering */
     struct sti_port *ports;
     uint32_t next_verb;
+    uint64_t mapped_bytes; /* atomic: the loop's */
 };
 
 static uint64_t
@@ -43,7 +44,10 @@ step(void *context)
 {
     struct sti_peers *peers = context;
     uint64_t wanted_ns = sti_comm_progress(peers->comm);
+    struct sti_comm_stats stats;
 
+    sti_comm_get_stats(peers->comm, &stats);
+    __atomic_store_n(&peers->mapped_bytes, stats.bytes_lay, __ATOMIC_RELAXED);
     if (wanted_ns > 0 && sti_comm_arm(peers->comm) == -EBUSY)
         return 0;
     return wanted_ns;
@@ -192,6 +196,12 @@ struct sti_comm *
 sti_peers_comm(struct sti_peers *peers)
 {
     return peers->comm;
+}
+
+uint64_t
+sti_peers_mapped_bytes(const struct sti_peers *peers)
+{
+    return peers ? __atomic_load_n(&peers->mapped_bytes, __ATOMIC_RELAXED) : 0;
 }
 
 uint64_t

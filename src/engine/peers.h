@@ -40,6 +40,10 @@ sti_peers_close(struct sti_peers *peers);
 struct sti_comm *
 sti_peers_comm(struct sti_peers *peers);
 
+/* What was read out of peers' memory. NULL is allowed. Any thread. */
+uint64_t
+sti_peers_mapped_bytes(const struct sti_peers *peers);
+
 /* The options that were resolved at open. */
 uint64_t
 sti_peers_start_timeout_ns(const struct sti_peers *peers);

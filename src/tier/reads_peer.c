@@ -61,6 +61,8 @@ on_summed(struct sti_sum *sum)
     struct sti_fetch *fetch =
         (struct sti_fetch *)(void *)((char *)sum - offsetof(struct sti_fetch, sum));
 
+    if (fetch->request.lies)
+        sti_comm_took(fetch->peering->opts.comm, &fetch->request);
     if (sum->crc == fetch->request.crc) {
         take_bytes(fetch);
         return;
@@ -84,11 +86,15 @@ on_done(struct sti_comm_request *request)
         return;
     }
     if (!is_whole) {
+        if (request->lies)
+            sti_comm_took(fetch->peering->opts.comm, request);
         fail(fetch);
         return;
     }
-    fetch->sum =
-        (struct sti_sum){.bytes = request->into, .n_bytes = fetch->length, .done = on_summed};
+    fetch->sum = (struct sti_sum){.bytes = request->lies ? request->lies : request->into,
+                                  .into = request->lies ? request->into : NULL,
+                                  .n_bytes = fetch->length,
+                                  .done = on_summed};
     sti_peering_sum(fetch->peering, &fetch->sum);
 }
 
@@ -107,6 +113,7 @@ ask(struct sti_fetch *fetch)
         .n_small = sizeof(message),
         .into = sti_store_pointer(peering->fetcher->store, fetch->address),
         .into_bytes = fetch->length,
+        .may_lie = true,
         .timeout_ns = peering->opts.timeout_ns,
         .wait_ns = PROMISE_TIMES * peering->opts.timeout_ns,
         .done = on_done,
