@@ -99,7 +99,8 @@ def expected_crcs(stoker, folder, epochs=EPOCHS):
     crcs = []
     for rank in range(WORLD):
         out = subprocess.run(
-            command_of(stoker, folder, epochs) + ["--quiet", "--world", str(WORLD), "--rank", str(rank)],
+            command_of(stoker, folder, epochs) +
+            ["--quiet", "--world", str(WORLD), "--rank", str(rank)],
             capture_output=True, text=True, check=True, timeout=LIMIT_S).stdout
         crcs.append(json.loads(out)["crc32"])
     return crcs
@@ -118,8 +119,8 @@ class Job:
             given = {"RANK": str(rank), "WORLD_SIZE": str(WORLD), "STOKER_ADDR": hosts.address,
                      "STOKER_PORT": str(next_port), "STOKER_SECRET": "of the test"}
             self.ranks.append(subprocess.Popen(
-                hosts.prefix(rank) + command_of(stoker, folder, epochs) + more, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, text=True, env={**os.environ, **given}))
+                hosts.prefix(rank) + command_of(stoker, folder, epochs) + more,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **given}))
 
     def wait_for(self, phase):
         """Until the job is in a phase; the first epoch of 8 batches takes half a second."""

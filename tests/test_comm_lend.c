@@ -461,11 +461,11 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_taken),     cmocka_unit_test(test_many),
-        cmocka_unit_test(test_sent),      cmocka_unit_test(test_not_between),
+        cmocka_unit_test(test_taken),        cmocka_unit_test(test_many),
+        cmocka_unit_test(test_sent),         cmocka_unit_test(test_not_between),
         cmocka_unit_test(test_another_file), cmocka_unit_test(test_late),
-        cmocka_unit_test(test_not_taken), cmocka_unit_test(test_lost),
-        cmocka_unit_test(test_aborted),   cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_not_taken),    cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_aborted),      cmocka_unit_test(test_limits),
     };
     int n_failed = 0;
 

@@ -2,8 +2,8 @@
 /*
  * The head of a message, byte by byte. Heads without bodies that go to one peer go several at a
  * time, one behind the other in up to STI_HEAD_MAX bytes. A head ends in a tag under the job's
- * session key, so that what a stranger or another job sends is told from what a rank has sent. All numbers
- * are little-endian.
+ * session key, so that what a stranger or another job sends is told from what a rank has sent.
+ * All numbers are little-endian.
  *
  *    0  magic 53 54 4b 4d      4  version (u16)     6  kind (u8)    7  flags (u8)
  *    8  from (u32)            12  to (u32)         16  incarnation of the sender (u64)
