@@ -120,7 +120,8 @@ class Job:
                      "STOKER_PORT": str(next_port), "STOKER_SECRET": "of the test"}
             self.ranks.append(subprocess.Popen(
                 hosts.prefix(rank) + command_of(stoker, folder, epochs) + more,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **given}))
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                env={**os.environ, **given}))
 
     def wait_for(self, phase):
         """Until the job is in a phase; the first epoch of 8 batches takes half a second."""
