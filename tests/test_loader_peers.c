@@ -605,7 +605,7 @@ peers_of_a_machine_are_read_in_place(void **state)
         check_sums(&job);
         for (uint32_t rank = 0; rank < job.world; rank++) {
             n_bytes += job.ranks[rank].stats.peer_served_bytes;
-            mapped_bytes += job.ranks[rank].mapped_bytes;
+            mapped_bytes += job.ranks[rank].engine_stats.mapped_bytes;
         }
         assert_true(n_bytes > 0);
         assert_int_equal(mapped_bytes, n_bytes);
