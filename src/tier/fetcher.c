@@ -624,7 +624,11 @@ sti_fetcher_step(void *context)
     struct sti_fetcher *fetcher = context;
     uint64_t wanted_ns = step(fetcher);
 
-    return fetcher->peering && fetcher->peering->must_step ? 0 : wanted_ns;
+    if (!fetcher->peering)
+        return wanted_ns;
+    if (fetcher->peering->must_step)
+        return 0;
+    return fetcher->peering->busy_ns < wanted_ns ? fetcher->peering->busy_ns : wanted_ns;
 }
 
 int

@@ -474,6 +474,10 @@ on_told(struct sti_comm_request *request)
 {
     struct sti_neighbour *neighbour = request->context;
 
+    if (request->result == -EAGAIN) { /* it has too much to do, and may need what is here */
+        neighbour->told = NOT_TOLD;
+        return;
+    }
     neighbour->told = TOLD;
     /* Who cannot be reached needs nothing, or has to do without. */
     if (request->result != 0)

@@ -184,6 +184,7 @@ sti_fetcher_serve(struct sti_fetcher *fetcher)
         *peering->wanted_end = question;
         peering->wanted_end = &question->next;
     }
+    peering->busy_ns = sti_fetcher_ask_again(fetcher);
     sti_fetcher_adopt_orphans(fetcher);
     sti_fetcher_submit_growing(fetcher);
 }
