@@ -4,6 +4,8 @@
 
     PYTHONPATH=build/python bench/python_save.py FOLDER [MEGABYTES [ROUNDS]]
 
+    sudo PYTHON=python3 bench/python_save.sh [MEGABYTES [ROUNDS]]     on a volume of 500 MB/s
+
 The state is a model of 100 weights and Adam's two moments of each. Contenders take turns, each
 round in another order. Told are medians: how long save() held the training up, beyond what
 state_dict() takes; the time until the bytes were durable; processor seconds. FOLDER is on the
@@ -17,6 +19,7 @@ import shutil
 import statistics
 import sys
 import time
+import warnings
 
 import torch
 
@@ -86,6 +89,13 @@ class Contenders:
         dcp.save(self._state(), checkpoint_id=os.path.join(self.folder, "bench.dcp"))
         return (time.perf_counter() - began,) * 2
 
+    def distributed_checkpoint_by_stoker(self):
+        import torch.distributed.checkpoint as dcp
+        from stoker.torch.dcp import Writer
+        began = time.perf_counter()
+        dcp.save(self._state(), storage_writer=Writer(os.path.join(self.folder, "bench.own")))
+        return (time.perf_counter() - began,) * 2
+
     def state_dicts(self):
         began = time.perf_counter()
         self._state()
@@ -93,16 +103,21 @@ class Contenders:
 
 
 def names_of(contenders):
+    """Those that this torch has."""
     names = ["stoker", "torch_save", "torch_save_by_stoker_open"]
     try:
         from torch.distributed.checkpoint import save
-        return names + ["distributed_checkpoint"] if callable(save) else names
+        names += ["distributed_checkpoint"] if callable(save) else []
+        from stoker.torch import dcp
+        names += ["distributed_checkpoint_by_stoker"] if dcp else []
     except ImportError:
-        return names  # before torch 2.2
+        pass  # before torch 2.2, and 2.6
+    return names
 
 
 def main(folder, megabytes="1000", rounds="5"):
     os.makedirs(folder, exist_ok=True)
+    warnings.filterwarnings("ignore", module="torch.distributed")  # of one process, of overwriting
     model, optimizer = make(int(megabytes) << 20)
     contenders = Contenders(folder, model, optimizer)
     names = names_of(contenders)
@@ -115,7 +130,7 @@ def main(folder, megabytes="1000", rounds="5"):
             if number:  # the first of each touches memory and files for the first time
                 found[name].append((held, durable, processor() - began))
     contenders.checkpointer.close()
-    for name in ("bench", "bench.dcp"):
+    for name in ("bench", "bench.dcp", "bench.own"):
         shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
     os.remove(contenders.path)
     medians = {name: [statistics.median(column) for column in zip(*rows)]
@@ -126,8 +141,8 @@ def main(folder, megabytes="1000", rounds="5"):
           f"state_dict() takes {base * 1e3:.2f} ms")
     for name in names:
         held, durable, cpu = medians[name]
-        print(f"{name:26} held up {(held - base) * 1e3:9.2f} ms, durable {durable:6.3f} s "
-              f"(stoker is {own[1] / durable:4.2f} of it), processor {cpu:5.2f} s")
+        print(f"{name:32} held up {(held - base) * 1e3:9.2f} ms, durable {durable:6.3f} s "
+              f"(stoker's Checkpointer is {own[1] / durable:4.2f} of it), processor {cpu:5.2f} s")
 
 
 if __name__ == "__main__":

@@ -5,12 +5,13 @@
 # as the state), and torch.save with fsync where a torch can be imported. Loading is held against
 # fio's direct read.
 #
-#     bench/save.sh [ROUNDS [SETUP...]]     default: 3 rounds of slow image raw stripes loop beside
+#     bench/save.sh [ROUNDS [SETUP...]]     default: 3 rounds of all set-ups
 #
 #     slow     a volume of 500 MB/s
 #     image    a loop device over an image that was written once with dd
 #     raw      the disk as it is; ten rounds at least, since it wanders
 #     stripes  1, 2 and 4 roots of 250 MB/s each, and one of 250 with one of 125
+#     ranks    1, 2 and 4 ranks that hold the same, on 1, 2 and 4 roots of 250 MB/s each
 #     loop     a save in every iteration of a loop with known times, on 500 MB/s
 #     beside   a loader and a checkpoint on one volume of 300 MB/s, asked for 1.5 times that
 #
@@ -34,7 +35,7 @@ contenders=${CONTENDERS:-uring ring sync buffered torch}
 rounds=${1:-3}
 shift $(($# > 0 ? 1 : 0))
 setups=("$@")
-[ $# -gt 0 ] || setups=(slow image raw stripes loop beside)
+[ $# -gt 0 ] || setups=(slow image raw stripes ranks loop beside)
 
 export VOLUMES=$work/volumes SLOWDISK=$build/bench/slowdisk
 volume="$here/volume.sh"
@@ -190,6 +191,37 @@ run_stripes() {
     for at in 1 2 3 4; do "$volume" down "s$at"; done
 }
 
+# Ranks as a launcher would start them; prints what rank 0 reports.
+stoker_ranks() { # WORLD OPTION...
+    local world=$1 port=$((20000 + RANDOM % 20000)) rank
+    shift
+    for rank in $(seq 1 $((world - 1))); do
+        RANK=$rank WORLD_SIZE=$world MASTER_ADDR=127.0.0.1 STOKER_PORT=$port \
+            "$build/cli/stoker" bench save "$@" >/dev/null &
+    done
+    RANK=0 WORLD_SIZE=$world MASTER_ADDR=127.0.0.1 STOKER_PORT=$port \
+        "$build/cli/stoker" bench save "$@"
+    wait
+}
+
+run_ranks() {
+    local at round method roots
+    for at in 1 2; do volume_up "s$at" "$(volume_bytes)" wbps=250M; done
+    for at in 3 4; do volume_up "s$at" "$((bytes / 2 + 300000000))" wbps=250M; done
+    for round in $(seq 1 "$rounds"); do
+        for method in uring sync; do
+            for at in 1 2 4; do
+                roots=()
+                for name in s1 s2 s3 s4; do roots+=(--root "$VOLUMES/$name/files"); done
+                measure "$at ranks, $at roots" "stoker $method" stoker_ranks "$at" \
+                    --size "$bytes" --saves 1 --io-method $method --json --quiet \
+                    "${roots[@]:0:$((2 * at))}"
+            done
+        done
+    done
+    for at in 1 2 3 4; do "$volume" down "s$at"; done
+}
+
 run_loop() {
     local g compute spin method setup
     volume_up loop 4G wbps=500M
@@ -237,7 +269,7 @@ run_beside() {
 rm -f "$out/results.jsonl"
 for setup in "${setups[@]}"; do
     case $setup in
-    slow | image | raw | stripes | loop | beside) "run_$setup" ;;
+    slow | image | raw | stripes | ranks | loop | beside) "run_$setup" ;;
     *) echo "save.sh: no set-up $setup" >&2; exit 2 ;;
     esac
 done

@@ -91,6 +91,14 @@ fail(const struct bench *bench, const char *what, int rc, const stk_error *err)
     return cli_refused(bench->command, what, rc, err);
 }
 
+/* ---- other ranks ------------------------------------------------------------------- */
+
+static uint32_t
+rank_of(const struct bench *bench)
+{
+    return bench->request->engine.comm ? bench->request->engine.comm->rank : 0;
+}
+
 /* ---- the state --------------------------------------------------------------------- */
 
 /* The weight of a tensor: mixed sizes are as in a network, a few large ones and many
@@ -150,13 +158,18 @@ make_state(struct bench *bench)
         n = idx + 1 == request->tensors || n > left ? left : n;
         left -= n;
         bench->shapes[idx] = n;
-        (void)snprintf(bench->names[idx], sizeof(bench->names[idx]), "tensor.%" PRIu64, idx);
-        bench->tensors[idx] = (stk_tensor){.name = bench->names[idx],
-                                           .dtype = "F32",
-                                           .shape = &bench->shapes[idx],
-                                           .dims = 1,
-                                           .data = at,
-                                           .flags = STK_TENSOR_STABLE};
+        if (request->unique)
+            (void)snprintf(bench->names[idx], sizeof(bench->names[idx]), "%" PRIu32 ".%" PRIu64,
+                           rank_of(bench), idx); /* fits */
+        else
+            (void)snprintf(bench->names[idx], sizeof(bench->names[idx]), "tensor.%" PRIu64, idx);
+        bench->tensors[idx] =
+            (stk_tensor){.name = bench->names[idx],
+                         .dtype = "F32",
+                         .shape = &bench->shapes[idx],
+                         .dims = 1,
+                         .data = at,
+                         .flags = STK_TENSOR_STABLE | (request->unique ? STK_TENSOR_UNIQUE : 0)};
         at += (4 * n + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
     }
     return CLI_OK;
@@ -183,11 +196,12 @@ remove_one(const char *path, const struct stat *found, int type, struct FTW *wal
     return remove(path);
 }
 
+/* Of ranks the first cleans up, once the others are done. */
 static void
 remove_dirs(struct bench *bench)
 {
     for (size_t at = 0; at < bench->request->roots.count; at++) {
-        if (bench->dirs[at])
+        if (bench->dirs[at] && rank_of(bench) == 0)
             /* NOLINTNEXTLINE(concurrency-mt-unsafe): one thread */
             (void)nftw(bench->dirs[at], remove_one, 16, FTW_DEPTH | FTW_PHYS);
         free(bench->dirs[at]);
@@ -217,8 +231,9 @@ make_dirs(struct bench *bench)
                              strerrordesc_np(errno));
         }
         free(real);
-        /* Of a run that was killed. NOLINTNEXTLINE(concurrency-mt-unsafe): one thread */
-        (void)nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+        if (rank_of(bench) == 0) /* the others have not met it yet */
+            /* Of a run that was killed. NOLINTNEXTLINE(concurrency-mt-unsafe): one thread */
+            (void)nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
         bench->dirs[at] = strdup(path);
         if (!bench->dirs[at])
             return cli_error(bench->command, "no memory");
@@ -509,6 +524,23 @@ measure(struct bench *bench)
     return rc;
 }
 
+/* Ranks wait for each other, as they do to open anything together. */
+static int
+meet(const struct bench *bench)
+{
+    stk_ckpt_opts opts = bench->request->ckpt;
+    stk_ckpt *ckpt;
+    stk_error err;
+
+    if (!bench->request->engine.comm)
+        return CLI_OK;
+    int rc = stk_ckpt_open(&ckpt, bench->engine, bench->dirs[0], &opts, &err);
+    if (rc < 0)
+        return fail(bench, "the ranks do not end together", rc, &err);
+    stk_ckpt_close(ckpt);
+    return CLI_OK;
+}
+
 int
 bench_save_run(const char *command, const struct bench_save_request *request,
                struct bench_save_result *result)
@@ -524,6 +556,8 @@ bench_save_run(const char *command, const struct bench_save_request *request,
         rc = open_all(&bench);
     if (rc == CLI_OK)
         rc = measure(&bench);
+    if (rc == CLI_OK)
+        rc = meet(&bench);
     stk_ckpt_close(bench.ckpt);
     stk_engine_close(bench.engine);
     remove_dirs(&bench);

@@ -17,6 +17,7 @@ struct bench_save_request {
     struct cli_texts roots; /* --root, as given */
     stk_engine_opts engine;
     stk_ckpt_opts ckpt; /* but for roots */
+    bool unique;        /* with ranks: each holds tensors of its own, else all hold the same */
     uint64_t bytes;     /* of all tensors */
     uint64_t tensors;
     uint64_t saves;

@@ -6,6 +6,7 @@
 #include "args.h"
 #include "bench_save.h"
 #include "cmd.h"
+#include "ranks.h"
 
 const char cmd_bench_save_help[] =
     "\n"
@@ -24,6 +25,15 @@ const char cmd_bench_save_help[] =
     "  --unarbitrated      loader and checkpoints use a device as they come\n"
     "  --json --quiet\n"
     "\n"
+    "Ranks that a launcher started (torchrun, mpirun, srun, RANK and WORLD_SIZE) save together:\n"
+    "what all hold is cut among them. Each reports what it saw.\n"
+    "  --unique            each rank holds tensors of its own, --size each\n"
+    "  --writers W         all (default), node or socket: the first rank of each writes\n"
+    "  --check-replicas    compare what all hold, too\n"
+    "  --vote-timeout-ms N that all have to write their part; default 300000\n"
+    "  --start-timeout-ms N --peer-timeout-ms N\n"
+    "  --alone             take no notice of a launcher\n"
+    "\n"
     "A loop with times that are known\n"
     "  --every-iteration   with and without a save in each iteration\n"
     "  --iterations N      default 20\n"
@@ -37,7 +47,9 @@ const char cmd_bench_save_help[] =
 struct parsed {
     uint64_t slots, chunk_bytes, outstanding;
     uint64_t queue_depth, workers, io_threads;
-    bool buffered, unarbitrated, json;
+    uint64_t vote_timeout_ms, start_timeout_ms, peer_timeout_ms;
+    const char *writers;
+    bool buffered, unarbitrated, json, alone, check_replicas;
 };
 
 static int
@@ -65,6 +77,13 @@ parse(struct bench_save_request *r, struct parsed *p, int argc, char **argv)
         {"shape", CLI_TEXT, &r->engine.shape, 0, 0, NULL, NULL},
         {"unarbitrated", CLI_FLAG, &p->unarbitrated, 0, 0, NULL, NULL},
         {"json", CLI_FLAG, &p->json, 0, 0, NULL, NULL},
+        {"unique", CLI_FLAG, &r->unique, 0, 0, NULL, NULL},
+        {"writers", CLI_TEXT, &p->writers, 0, 0, NULL, NULL},
+        {"check-replicas", CLI_FLAG, &p->check_replicas, 0, 0, NULL, NULL},
+        {"vote-timeout-ms", CLI_U64, &p->vote_timeout_ms, 1, max, NULL, NULL},
+        {"start-timeout-ms", CLI_U64, &p->start_timeout_ms, 1, max, NULL, NULL},
+        {"peer-timeout-ms", CLI_U64, &p->peer_timeout_ms, 1, max, NULL, NULL},
+        {"alone", CLI_FLAG, &p->alone, 0, 0, NULL, NULL},
         {"quiet", CLI_FLAG, &r->quiet, 0, 0, NULL, NULL},
         {"every-iteration", CLI_FLAG, &r->every_iteration, 0, 0, NULL, NULL},
         {"iterations", CLI_U64, &r->iterations, 1, 1000000, NULL, NULL},
@@ -80,6 +99,40 @@ parse(struct bench_save_request *r, struct parsed *p, int argc, char **argv)
     };
 
     return cli_parse(argc, argv, options, sizeof(options) / sizeof(options[0]), &word, 0);
+}
+
+static int
+take_writers(const char *command, const char *word, uint32_t *ret_writers)
+{
+    static const char *const words[] = {
+        [STK_WRITERS_ALL] = "all", [STK_WRITERS_NODE] = "node", [STK_WRITERS_SOCKET] = "socket"};
+
+    for (uint32_t at = 0; word && at < sizeof(words) / sizeof(words[0]); at++)
+        if (strcmp(word, words[at]) == 0) {
+            *ret_writers = at;
+            return CLI_OK;
+        }
+    return word ? cli_usage_error(command, "--writers %s is not all, node or socket", word)
+                : CLI_OK;
+}
+
+/* Makes the run one of a launcher's ranks, where there is one. */
+static int
+join_ranks(const char *command, struct bench_save_request *request, const struct parsed *p)
+{
+    static struct cli_ranks ranks; /* lives as long as the request */
+
+    if (p->alone)
+        return CLI_OK;
+    const int rc = cli_ranks_find(command, &ranks);
+    if (rc != CLI_OK || !ranks.is_one_of_many)
+        return rc;
+    if (request->beside)
+        return cli_usage_error(command, "--beside measures one rank; give --alone");
+    ranks.comm.start_timeout_ms = (uint32_t)p->start_timeout_ms;
+    ranks.comm.timeout_ms = (uint32_t)p->peer_timeout_ms;
+    request->engine.comm = &ranks.comm;
+    return CLI_OK;
 }
 
 int
@@ -112,6 +165,12 @@ cmd_bench_save(int argc, char **argv)
     request.engine.workers = (uint32_t)p.workers;
     request.engine.io_threads = (uint32_t)p.io_threads;
     request.engine.queue_depth = (uint32_t)p.queue_depth;
-    int rc = bench_save_run(argv[0], &request, &result);
+    request.ckpt.check_replicas = p.check_replicas;
+    request.ckpt.vote_timeout_ms = (uint32_t)p.vote_timeout_ms;
+    int rc = take_writers(argv[0], p.writers, &request.ckpt.writers);
+    if (rc == CLI_OK)
+        rc = join_ranks(argv[0], &request, &p);
+    if (rc == CLI_OK)
+        rc = bench_save_run(argv[0], &request, &result);
     return rc == CLI_OK ? bench_save_report(argv[0], &request, &result, p.json) : rc;
 }

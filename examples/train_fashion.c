@@ -454,10 +454,6 @@ main(int argc, char **argv)
         return 1;
     }
     rc = train_options_parse(&run.options, argc, argv);
-    if (rc == 0 && run.options.checkpoints && run.ranks.world > 1) {
-        fprintf(stderr, "train_fashion: --checkpoints is for one rank\n");
-        rc = -EINVAL;
-    }
     if (rc < 0) {
         ranks_end(&run.ranks, 0); /* all say the same */
         return 2;

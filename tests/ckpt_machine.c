@@ -79,20 +79,51 @@ is_busy(struct machine *machine)
         sti_saver_get_status(machine->writers[writer].saver, &status);
         if (status.unfinished > 0)
             return true;
+        if (machine->writers[writer].drain)
+            sti_saver_get_status(machine->writers[writer].drain, &status);
+        if (status.unfinished > 0)
+            return true;
     }
     return sti_aio_pending(machine->disk.aio) > 0;
+}
+
+static void
+step_all(struct machine *machine)
+{
+    for (uint32_t writer = 0; writer < machine->world; writer++) {
+        (void)sti_saver_step(machine->writers[writer].saver);
+        if (machine->writers[writer].drain)
+            (void)sti_saver_step(machine->writers[writer].drain);
+    }
 }
 
 void
 machine_run_loop(struct machine *machine)
 {
     do {
-        for (uint32_t writer = 0; writer < machine->world; writer++)
-            (void)sti_saver_step(machine->writers[writer].saver);
+        step_all(machine);
         (void)sti_aio_wait(machine->disk.aio, 1000000);
     } while (is_busy(machine));
-    for (uint32_t writer = 0; writer < machine->world; writer++)
-        (void)sti_saver_step(machine->writers[writer].saver);
+    step_all(machine);
+}
+
+/* What has become of the copy of a step. */
+static int
+look_at_copies(struct machine *machine, uint64_t step)
+{
+    struct sti_saver_status status;
+    int rc = 0;
+
+    for (uint32_t writer = 0; writer < machine->world; writer++) {
+        int own = sti_saver_wait(machine->writers[writer].drain, STI_LEVEL_DURABLE, 0, NULL);
+
+        rc = own < 0 && own != -ETIMEDOUT ? own : rc;
+        sti_saver_get_status(machine->writers[writer].drain, &status);
+        rc = rc == 0 && status.last_durable != step ? -EIO : rc;
+    }
+    if (rc == 0)
+        machine->shared_acknowledged = step;
+    return rc;
 }
 
 int
@@ -110,6 +141,8 @@ machine_save_and_wait(struct machine *machine, uint64_t step)
     }
     if (rc == 0)
         machine->acknowledged = step;
+    if (rc == 0 && machine->writers[0].drain)
+        rc = look_at_copies(machine, step);
     machine->last_result = rc;
     return rc;
 }
@@ -117,14 +150,16 @@ machine_save_and_wait(struct machine *machine, uint64_t step)
 static int
 open_writer(struct machine *machine, uint32_t idx, const struct scenario *scenario)
 {
-    static const char *const paths[] = {"/run", "/a", "/b"};
+    static const char *const paths[] = {"/run", "/a", "/b", "/shared"};
     struct writer *writer = &machine->writers[idx];
     struct sti_root_open how = {
         .aio = machine->disk.aio, .session = 1, .is_buffered = true, .block = NULL};
 
-    for (uint32_t at = 0; at <= scenario->n_roots; at++) {
+    for (uint32_t at = 0; at < 4; at++) {
+        if (at > scenario->n_roots && (at < 3 || !scenario->is_drained))
+            continue;
         writer->roots[at] =
-            (struct sti_root){.dir_fd = -1, .path = sti_mem_strdup(at > 0 ? paths[at] : ".")};
+            (struct sti_root){.dir_fd = -1, .path = sti_mem_strdup(at % 3 > 0 ? paths[at] : ".")};
         int rc = sti_root_open(&writer->roots[at], paths[at], &how, NULL);
         if (rc < 0)
             return rc;
@@ -146,6 +181,21 @@ open_writer(struct machine *machine, uint32_t idx, const struct scenario *scenar
                                   .world = scenario->world,
                                   .session = 7,
                                   .vote = machine->vote};
+    if (scenario->is_drained) {
+        struct sti_saver_opts drain = opts;
+
+        drain.roots = &writer->roots[3];
+        drain.n_roots = 1;
+        drain.first_part_root = 0;
+        drain.session = 8;
+        drain.vote = machine->drain_vote;
+        drain.is_drain = true;
+        int rc = sti_saver_new(&writer->drain, &drain, NULL);
+        if (rc < 0)
+            return rc;
+        opts.drain = writer->drain;
+        opts.drain_every = 1;
+    }
     return sti_saver_new(&writer->saver, &opts, NULL);
 }
 
@@ -156,7 +206,9 @@ machine_start(struct machine *machine, const struct scenario *scenario)
 
     machine->world = scenario->world;
     machine->acknowledged = NOTHING;
+    machine->shared_acknowledged = NOTHING;
     assert_int_equal(sti_vote_new(&machine->vote, scenario->world), 0);
+    assert_int_equal(sti_vote_new(&machine->drain_vote, scenario->world), 0);
     for (uint32_t writer = 0; rc == 0 && writer < scenario->world; writer++)
         rc = open_writer(machine, writer, scenario);
     return rc;
@@ -167,7 +219,8 @@ machine_stop(struct machine *machine)
 {
     for (uint32_t writer = 0; writer < machine->world; writer++) {
         sti_saver_free(machine->writers[writer].saver);
-        for (uint32_t at = 0; at < 3; at++) {
+        sti_saver_free(machine->writers[writer].drain);
+        for (uint32_t at = 0; at < 4; at++) {
             struct sti_root *root = &machine->writers[writer].roots[at];
 
             if (root->path && root->dir_fd >= 0) {
@@ -179,6 +232,7 @@ machine_stop(struct machine *machine)
         }
     }
     sti_vote_free(machine->vote);
+    sti_vote_free(machine->drain_vote);
 }
 
 void
@@ -231,13 +285,13 @@ read_whole(struct sti_scan *scan, struct sti_manifest *manifest)
 /* Every directory that is named as a checkpoint is one: also those that were being
  * removed. */
 static void
-check_older(struct fault_disk *left)
+check_older(struct fault_disk *left, const char *path)
 {
     struct sti_aio_op op = {.kind = STI_AIO_OPEN,
                             .dir_fd = AT_FDCWD,
-                            .path = "/run",
+                            .path = path,
                             .open_flags = O_RDONLY | O_DIRECTORY};
-    struct sti_scan scan = {.aio = left->aio, .path = "/run"};
+    struct sti_scan scan = {.aio = left->aio, .path = path};
     uint64_t *steps;
     uint32_t n;
 
@@ -256,14 +310,14 @@ check_older(struct fault_disk *left)
     assert_int_equal(sti_aio_run(left->aio, &op), 0);
 }
 
-uint64_t
-machine_find(struct fault_disk *left, int *ret_rc, uint32_t *ret_skipped)
+static uint64_t
+find_in(struct fault_disk *left, const char *path, int *ret_rc, uint32_t *ret_skipped)
 {
     struct sti_aio_op op = {.kind = STI_AIO_OPEN,
                             .dir_fd = AT_FDCWD,
-                            .path = "/run",
+                            .path = path,
                             .open_flags = O_RDONLY | O_DIRECTORY};
-    struct sti_scan scan = {.aio = left->aio, .path = "/run"};
+    struct sti_scan scan = {.aio = left->aio, .path = path};
     struct sti_manifest manifest;
     uint64_t step = NOTHING;
     stk_error err;
@@ -284,17 +338,44 @@ machine_find(struct fault_disk *left, int *ret_rc, uint32_t *ret_skipped)
 }
 
 uint64_t
-machine_recover(struct fault_disk *left, bool is_strict)
+machine_find(struct fault_disk *left, int *ret_rc, uint32_t *ret_skipped)
+{
+    return find_in(left, "/run", ret_rc, ret_skipped);
+}
+
+static uint64_t
+recover_in(struct fault_disk *left, const char *path, bool is_strict)
 {
     uint32_t n_skipped;
     int rc;
-    uint64_t step = machine_find(left, &rc, &n_skipped);
+    uint64_t step = find_in(left, path, &rc, &n_skipped);
 
     assert_true(rc == 0 || rc == -ENOENT);
     assert_int_equal(n_skipped, 0);
     if (rc == 0 && is_strict)
-        check_older(left);
+        check_older(left, path);
     return step;
+}
+
+uint64_t
+machine_recover(struct fault_disk *left, bool is_strict)
+{
+    return recover_in(left, "/run", is_strict);
+}
+
+/* Whether a directory has something as new as what was acknowledged there. */
+static void
+check_left(const struct machine *machine, struct fault_disk *left, const char *path,
+           uint64_t acknowledged, const uint64_t where[2])
+{
+    uint64_t found = recover_in(left, path, !machine->has_failed_syncs);
+    bool is_good = acknowledged == NOTHING || (found != NOTHING && found >= acknowledged);
+
+    if (!is_good)
+        print_error("cut at step %llu, variant %llu: acknowledged %lld in %s, found %lld\n",
+                    (unsigned long long)where[0], (unsigned long long)where[1],
+                    (long long)acknowledged, path, (long long)found);
+    assert_true(is_good);
 }
 
 void
@@ -306,14 +387,10 @@ machine_check_all_left(const struct machine *machine, uint64_t step)
         struct fault_disk left;
 
         fault_crash(&left, &machine->disk, variant);
-        uint64_t found = machine_recover(&left, !machine->has_failed_syncs);
-        bool is_good = machine->acknowledged == NOTHING ||
-                       (found != NOTHING && found >= machine->acknowledged);
-        if (!is_good)
-            print_error("cut at step %llu, variant %llu: acknowledged %lld, found %lld\n",
-                        (unsigned long long)step, (unsigned long long)variant,
-                        (long long)machine->acknowledged, (long long)found);
-        assert_true(is_good);
+        check_left(machine, &left, "/run", machine->acknowledged, (uint64_t[]){step, variant});
+        if (machine->writers[0].drain)
+            check_left(machine, &left, "/shared", machine->shared_acknowledged,
+                       (uint64_t[]){step, variant});
         fault_stop(&left);
     }
 }

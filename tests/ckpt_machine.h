@@ -17,15 +17,18 @@
 /* One writer of a set. */
 struct writer {
     struct sti_saver *saver;
-    struct sti_root roots[3];
+    struct sti_saver *drain;  /* NULL: nothing is copied */
+    struct sti_root roots[4]; /* the last one: the shared directory */
 };
 
 struct machine {
     struct fault_disk disk;
     struct writer writers[WORLD_MAX];
     struct sti_vote *vote;
+    struct sti_vote *drain_vote;
     uint32_t world;
-    uint64_t acknowledged; /* step; NOTHING */
+    uint64_t acknowledged;        /* step; NOTHING */
+    uint64_t shared_acknowledged; /* of the shared directory */
     int last_result;
     /* What a sync that failed has lost, no later one makes durable: a removal that was
      * told to have failed may then have left an old name without its files. */
@@ -39,6 +42,7 @@ struct scenario {
     uint32_t keep;
     uint32_t n_saves;
     bool is_direct;
+    bool is_drained; /* each save is copied to a shared directory */
 };
 
 /* Before the first machine and after the last one. */

@@ -64,6 +64,10 @@ class Hosts:
             self.ip("-n", name, "addr", "add", f"10.95.0.{at + 1}/24", "dev", "eth0")
             self.ip("-n", name, "link", "set", "eth0", "up")
         self.address = "10.95.0.1"
+        self.wait_for_link()
+
+    def wait_for_link(self):
+        """Who starts before it is up has no address for the others."""
         for name in self.names:
             until = time.monotonic() + 10
             while " UP " not in subprocess.run(
@@ -81,6 +85,8 @@ class Hosts:
 
     def link(self, state):
         self.ip("-n", self.names[1], "link", "set", "eth0", state)
+        if state == "up":
+            self.wait_for_link()
 
     def remove(self):
         for name in self.names:

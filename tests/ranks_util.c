@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,17 +59,20 @@ open_engine(struct rank *rank)
     struct job *job = rank->job;
     struct meeting *meeting = job->meeting;
     bool is_local = !job->comm || strcmp(job->comm, "local") == 0;
+    char node[16];
+
+    (void)snprintf(node, sizeof(node), "node%u", job->per_node ? rank->rank / job->per_node : 0);
     const stk_comm_opts comm = {STK_COMM_OPTS_INIT,
                                 .rank = rank->rank,
                                 .world = job->world,
                                 .method = job->comm,
                                 .hub = is_local ? meeting->hub : NULL,
+                                .node = job->per_node ? node : NULL,
                                 .exchange = exchange,
                                 .exchange_context = rank,
                                 .start_timeout_ms = 20000,
                                 .timeout_ms = job->timeout_ms,
                                 .close_timeout_ms = job->close_timeout_ms,
-                                .node = job->nodes[rank->rank],
                                 .tiers_per_rank = job->tiers_per_rank};
     const stk_engine_opts opts = {
         STK_ENGINE_OPTS_INIT, .io_method = job->method, .tiers = job->tiers, .workers = 1,
@@ -104,13 +108,11 @@ finish(struct rank *rank)
     stk_loader_close(rank->loader);
 }
 
-static void *
-run_rank(void *context)
+static void
+run_loader(struct rank *rank)
 {
-    struct rank *rank = context;
     struct job *job = rank->job;
 
-    open_engine(rank);
     rank->dataset = dataset_open(rank->engine, job->set);
     rank->order = job->order;
     rank->order.world = job->world;
@@ -131,6 +133,18 @@ run_rank(void *context)
         print_error("rank %u: %s\n", rank->rank, rank->err.message);
     }
     stk_dataset_close(rank->dataset);
+}
+
+static void *
+run_rank(void *context)
+{
+    struct rank *rank = context;
+
+    open_engine(rank);
+    if (rank->job->set)
+        run_loader(rank);
+    else
+        rank->job->work(rank);
     stk_engine_close(rank->engine);
     return NULL;
 }

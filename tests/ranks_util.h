@@ -29,9 +29,9 @@ struct rank {
 
 /* What is asked of a job; zero where it has no say. */
 struct job {
-    const struct set *set;
-    const char *method; /* of io */
-    const char *comm;   /* "local" (NULL) or "ucx" */
+    const struct set *set; /* NULL: no loader, work is all that a rank does */
+    const char *method;    /* of io */
+    const char *comm;      /* "local" (NULL) or "ucx" */
     const char *tiers;
     uint32_t world;
     stk_loader_opts opts; /* of each rank, but for its order */
@@ -39,13 +39,14 @@ struct job {
     uint32_t timeout_ms;
     uint32_t close_timeout_ms;
     uint32_t tiers_per_rank;
-    const char *nodes[RANKS_MAX]; /* NULL: all are on this machine */
+    uint32_t per_node; /* ranks that say that they are on one machine; 0: all */
     /* Changes a rank's options before its loader is opened. */
     void (*change)(struct rank *rank);
     /* Instead of following the whole course. */
     void (*work)(struct rank *rank);
 
     struct rank ranks[RANKS_MAX];
+    void *context; /* the test's */
     void *meeting;
 };
 

@@ -254,12 +254,11 @@ memory_is_divided(void **state)
     /* On two machines, of which one has a rank only. */
     job = job_of(3, MIB);
     job.tiers = "ram:16M";
-    job.nodes[0] = job.nodes[2] = "a";
-    job.nodes[1] = "b";
+    job.per_node = 2;
     job_run(&job);
     for (uint32_t rank = 0; rank < 3; rank++) {
-        assert_int_equal(job.ranks[rank].engine_stats.ram_bytes, rank == 1 ? 16 * MIB : 8 * MIB);
-        assert_int_equal(job.ranks[rank].engine_stats.node_rank, rank == 2);
+        assert_int_equal(job.ranks[rank].engine_stats.ram_bytes, rank == 2 ? 16 * MIB : 8 * MIB);
+        assert_int_equal(job.ranks[rank].engine_stats.node_rank, rank == 1);
     }
 }
 

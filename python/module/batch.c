@@ -285,6 +285,7 @@ static PyMethodDef methods[] = {
 
 static PyType_Slot batch_slots[] = {
     {Py_tp_doc, "A batch, borrowed from a loader. len() is the number of its samples."},
+    {Py_tp_new, stkpy_no_new},
     {Py_tp_dealloc, batch_dealloc},
     {Py_tp_traverse, batch_traverse},
     {Py_tp_methods, methods},
@@ -297,12 +298,13 @@ static PyType_Slot batch_slots[] = {
 PyType_Spec stkpy_batch_spec = {
     .name = "stoker.Batch",
     .basicsize = sizeof(struct stkpy_batch),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .slots = batch_slots,
 };
 
 static PyType_Slot items_slots[] = {
     {Py_tp_doc, "The samples of a batch as a sequence of memoryviews."},
+    {Py_tp_new, stkpy_no_new},
     {Py_tp_dealloc, items_dealloc},
     {Py_tp_traverse, items_traverse},
     {Py_sq_length, items_length},
@@ -313,6 +315,6 @@ static PyType_Slot items_slots[] = {
 PyType_Spec stkpy_items_spec = {
     .name = "stoker.Items",
     .basicsize = sizeof(struct items),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .slots = items_slots,
 };

@@ -119,6 +119,12 @@ extern PyType_Spec stkpy_tensors_spec;
 extern PyType_Spec stkpy_view_spec;
 extern PyType_Spec stkpy_file_spec;
 
+/* ---- module.c ---- */
+
+/* The tp_new of types whose objects others make: raises TypeError. */
+PyObject *
+stkpy_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
+
 /* ---- errors.c ---- */
 
 /* Raises stoker.Error for a code; err may be NULL, otherwise says it. Returns NULL. */

@@ -549,6 +549,7 @@ PyType_Spec stkpy_loader_spec = {
 
 static PyType_Slot epoch_slots[] = {
     {Py_tp_doc, "The batches of an epoch."},
+    {Py_tp_new, stkpy_no_new},
     {Py_tp_dealloc, epoch_dealloc},
     {Py_tp_traverse, epoch_traverse},
     {Py_tp_iter, PyObject_SelfIter},
@@ -559,6 +560,6 @@ static PyType_Slot epoch_slots[] = {
 PyType_Spec stkpy_epoch_spec = {
     .name = "stoker.Epoch",
     .basicsize = sizeof(struct epoch),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .slots = epoch_slots,
 };

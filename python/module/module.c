@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * stoker._core: the module and its types. Only the limited interface of Python 3.11 is
- * used, so that one build serves this and every later version.
+ * used, so that one build serves this and every later version, and of that only what
+ * Python 3.9 has too, for which, as for 3.10, it is built once more.
  *
  * Types are kept in variables, not in the module's state: an object's slots then find
  * them by themselves. So the module is of one interpreter, and others refuse to import
@@ -51,6 +52,25 @@ static const struct {
     {"E_INFEASIBLE", STK_E_INFEASIBLE},
 };
 
+PyObject *
+stkpy_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    (void)args;
+    (void)kwargs;
+    PyErr_Format(PyExc_TypeError, "cannot create %R instances: others make them", type);
+    return NULL;
+}
+
+static int
+add_type(PyObject *module, const char *name, PyObject *type)
+{
+    Py_INCREF(type);
+    if (PyModule_AddObject(module, name, type) == 0) /* which takes the reference */
+        return 0;
+    Py_DECREF(type);
+    return -1;
+}
+
 static int
 add_types(PyObject *module)
 {
@@ -58,7 +78,7 @@ add_types(PyObject *module)
         PyObject *type = PyType_FromModuleAndSpec(module, types[at].spec, NULL);
 
         *types[at].type = (PyTypeObject *)type;
-        if (!type || (types[at].name && PyModule_AddObjectRef(module, types[at].name, type) < 0))
+        if (!type || (types[at].name && add_type(module, types[at].name, type) < 0))
             return -1;
     }
     return 0;

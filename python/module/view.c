@@ -427,6 +427,7 @@ static PyMethodDef methods[] = {
 
 static PyType_Slot slots[] = {
     {Py_tp_doc, "A checkpoint, open for reading."},
+    {Py_tp_new, stkpy_no_new},
     {Py_tp_dealloc, view_dealloc},
     {Py_tp_traverse, view_traverse},
     {Py_tp_methods, methods},
@@ -436,6 +437,6 @@ static PyType_Slot slots[] = {
 PyType_Spec stkpy_view_spec = {
     .name = "stoker.View",
     .basicsize = sizeof(struct view),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .slots = slots,
 };

@@ -3,6 +3,7 @@
 #include <stoker/checkpoint.h>
 
 #include <errno.h>
+#include <stddef.h>
 
 #include "api/handles.h"
 #include "api/opts.h"
@@ -10,8 +11,9 @@
 #include "base/mem.h"
 
 static const struct sti_opts_type ckpt_opts_type = {"stk_ckpt_opts", sizeof(stk_ckpt_opts),
-                                                    sizeof(stk_ckpt_opts)};
-static const struct sti_opts_type save_type = {"stk_save", sizeof(stk_save), sizeof(stk_save)};
+                                                    offsetof(stk_ckpt_opts, alone)};
+static const struct sti_opts_type save_type = {"stk_save", sizeof(stk_save),
+                                               offsetof(stk_save, holdings)};
 
 int
 stk_ckpt_open(stk_ckpt **ret_ckpt, stk_engine *engine, const char *directory,
@@ -50,22 +52,25 @@ stk_ckpt_save(stk_ckpt *ckpt, const stk_save *save, stk_error *err)
 {
     unsigned char state[STK_LOADER_STATE_SIZE];
     size_t n_state = 0;
-    stk_save own;
+    stk_save own = {0};
 
-    if (!ckpt || !save)
-        return sti_error_set(err, -EINVAL, "ckpt and save are required");
-    int rc = sti_opts_take(&own, &save_type, save, err);
+    if (!ckpt)
+        return sti_error_set(err, -EINVAL, "ckpt is required");
+    int rc = save ? sti_opts_take(&own, &save_type, save, err)
+                  : sti_error_set(err, -EINVAL, "save is required");
     if (rc < 0)
-        return rc;
+        return sti_checkpointer_refuse(ckpt->checkpointer, 0, rc, err);
     if ((own.n_tensors > 0 && !own.tensors) || (own.n_blobs > 0 && !own.blobs) ||
         (own.n_metadata > 0 && !own.metadata))
-        return sti_error_set(err, -EINVAL, "tensors, blobs or metadata are counted but not given");
-    if (own.loader) {
+        rc = sti_error_set(err, -EINVAL, "tensors, blobs or metadata are counted but not given");
+    if (rc == 0 && own.loader) {
         rc = sti_loader_save_state(own.loader->loader, state, &n_state);
         if (rc < 0)
-            return sti_error_set(err, rc, "the loader's position cannot be saved: %s",
-                                 sti_error_text(rc));
+            (void)sti_error_set(err, rc, "the loader's position cannot be saved: %s",
+                                sti_error_text(rc));
     }
+    if (rc < 0)
+        return sti_checkpointer_refuse(ckpt->checkpointer, own.step, rc, err);
     return sti_checkpointer_save(ckpt->checkpointer, &own, state, n_state, err);
 }
 

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <string.h>
 
 #include "api/handles.h"
 #include "base/error.h"
@@ -66,8 +65,8 @@ stk_view_get_info(const stk_view *view, stk_view_info *info)
                             .bytes = manifest->layout.stream_bytes,
                             .header_bytes = manifest->layout.header_bytes,
                             .created_ns = manifest->created_ns,
-                            .tensors = sti_view_count(&view->view, false),
-                            .blobs = sti_view_count(&view->view, true),
+                            .tensors = view->view.contents.n_tensors,
+                            .blobs = view->view.contents.n_blobs,
                             .metadata = manifest->layout.n_pairs,
                             .parts = manifest->n_parts,
                             .world = manifest->world,
@@ -76,14 +75,18 @@ stk_view_get_info(const stk_view *view, stk_view_info *info)
 }
 
 static void
-describe(const struct sti_layout_tensor *tensor, size_t skip, stk_view_tensor *out)
+describe(const stk_view *view, const struct sti_view_item *item, stk_view_tensor *out)
 {
-    *out = (stk_view_tensor){.name = tensor->name + skip,
-                             .dtype = tensor->dtype->name,
-                             .shape = tensor->shape,
-                             .n_bytes = tensor->n_bytes,
-                             .offset = tensor->offset,
-                             .dims = tensor->dims};
+    const struct sti_layout *layout = &sti_reader_manifest(view->view.reader)->layout;
+
+    *out = (stk_view_tensor){.name = item->name,
+                             .dtype = item->dtype->name,
+                             .shape = item->shape,
+                             .n_bytes = item->n_bytes,
+                             .offset = item->is_sharded ? STK_LATEST
+                                                        : layout->tensors[item->pieces[0]].offset,
+                             .dims = item->dims,
+                             .rank = item->rank};
 }
 
 int
@@ -91,11 +94,9 @@ stk_view_tensor_at(const stk_view *view, uint32_t idx, stk_view_tensor *ret_tens
 {
     if (!view || !ret_tensor)
         return -EINVAL;
-    const struct sti_layout_tensor *tensor = sti_view_at(&view->view, idx, false);
-
-    if (!tensor)
+    if (idx >= view->view.contents.n_tensors)
         return -ERANGE;
-    describe(tensor, 0, ret_tensor);
+    describe(view, &view->view.contents.items[idx], ret_tensor);
     return 0;
 }
 
@@ -104,12 +105,11 @@ stk_view_tensor_find(const stk_view *view, const char *name, stk_view_tensor *re
 {
     if (!view || !name || !ret_tensor)
         return -EINVAL;
-    const struct sti_layout_tensor *tensor =
-        sti_layout_find(&sti_reader_manifest(view->view.reader)->layout, name);
+    const struct sti_view_item *item = sti_contents_tensor(&view->view.contents, name);
 
-    if (!tensor)
+    if (!item)
         return -ENOENT;
-    describe(tensor, 0, ret_tensor);
+    describe(view, item, ret_tensor);
     return 0;
 }
 
@@ -118,11 +118,11 @@ stk_view_blob_at(const stk_view *view, uint32_t idx, stk_view_tensor *ret_blob)
 {
     if (!view || !ret_blob)
         return -EINVAL;
-    const struct sti_layout_tensor *blob = sti_view_at(&view->view, idx, true);
+    const struct sti_contents *contents = &view->view.contents;
 
-    if (!blob)
+    if (idx >= contents->n_blobs)
         return -ERANGE;
-    describe(blob, strlen(STI_BLOB_PREFIX), ret_blob);
+    describe(view, &contents->items[contents->n_tensors + idx], ret_blob);
     return 0;
 }
 
@@ -148,25 +148,38 @@ stk_view_load(stk_view *view, const stk_load *loads, uint32_t n, stk_error *err)
 }
 
 int
-stk_view_load_blob(stk_view *view, const char *name, void *dst, uint64_t capacity,
-                   uint64_t *ret_bytes, stk_error *err)
+stk_view_load_blob_of(stk_view *view, uint32_t rank, const char *name, void *dst, uint64_t capacity,
+                      uint64_t *ret_bytes, stk_error *err)
 {
     if (!view || !name || !ret_bytes || (capacity > 0 && !dst))
         return sti_error_set(err, -EINVAL, "view, name, dst and ret_bytes are required");
-    for (uint32_t idx = 0;; idx++) {
-        const struct sti_layout_tensor *blob = sti_view_at(&view->view, idx, true);
+    uint32_t world = sti_reader_manifest(view->view.reader)->world;
 
-        if (!blob)
-            return sti_error_set(err, -ENOENT, "there is no blob '%.150s'", name);
-        if (strcmp(blob->name + strlen(STI_BLOB_PREFIX), name) != 0)
-            continue;
-        *ret_bytes = blob->n_bytes;
-        if (blob->n_bytes > capacity)
-            return sti_error_set(err, -ENOSPC, "blob '%.150s' has %" PRIu64 " bytes", name,
-                                 blob->n_bytes);
-        stk_load load = {.name = blob->name, .dst = dst, .n_bytes = blob->n_bytes};
-        return sti_view_load(&view->view, &load, 1, err);
-    }
+    if (rank >= world)
+        return sti_error_set(err, -ERANGE,
+                             "blob '%.150s': the checkpoint is of %" PRIu32 " ranks, not of rank "
+                             "%" PRIu32,
+                             name, world, rank);
+    const struct sti_view_item *blob = sti_contents_blob(&view->view.contents, rank, name);
+    if (!blob)
+        return sti_error_set(err, -ENOENT, "there is no blob '%.150s' of rank %" PRIu32, name,
+                             rank);
+    *ret_bytes = blob->n_bytes;
+    if (blob->n_bytes > capacity)
+        return sti_error_set(err, -ENOSPC, "blob '%.150s' has %" PRIu64 " bytes", name,
+                             blob->n_bytes);
+    return sti_view_load_item(&view->view, blob, dst, err);
+}
+
+int
+stk_view_load_blob(stk_view *view, const char *name, void *dst, uint64_t capacity,
+                   uint64_t *ret_bytes, stk_error *err)
+{
+    uint32_t rank = 0;
+
+    if (view && view->view.rank < sti_reader_manifest(view->view.reader)->world)
+        rank = view->view.rank;
+    return stk_view_load_blob_of(view, rank, name, dst, capacity, ret_bytes, err);
 }
 
 int

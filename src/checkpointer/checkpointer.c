@@ -18,9 +18,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "checkpointer/checkpointer_internal.h"
-#include "ckpt/retain.h"
-#include "ckpt/scan.h"
-#include "ckpt/text.h"
+#include "checkpointer/lists.h"
 #include "engine/memory_limit.h"
 
 #define TRIAL_BLOCK_BYTES 65536u
@@ -42,28 +40,44 @@ new_session(void)
     return sti_clock_wall_ns() * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)getpid() << 32;
 }
 
+/* path: as the manifest names it; where: as the system does. */
 static int
-open_root(struct sti_checkpointer *checkpointer, uint32_t idx, const char *roots,
-          const struct sti_root_open *how, stk_error *err)
+open_root(struct sti_checkpointer *checkpointer, struct sti_root *root, const char *path,
+          size_t length, const char *where, const struct sti_root_open *how, stk_error *err)
 {
-    struct sti_root *root = &checkpointer->roots[idx];
-    const char *word = ".";
-    size_t length = idx > 0 ? sti_ckpt_word(roots, idx - 1, &word) : 1;
-
     root->path = sti_mem_new(length + 1, 1);
     if (!root->path)
         return sti_error_set(err, -ENOMEM, "no memory for a root");
-    memcpy(root->path, word, length);
+    memcpy(root->path, path, length);
     if (!sti_utf8_is_valid(root->path)) /* JSON could not hold it: nobody would find the parts */
         return sti_error_set_path(err, -EINVAL, root->path,
                                   "the root's name is not UTF-8, as manifests are; use another");
-    int rc = sti_root_open(root, idx > 0 ? root->path : checkpointer->directory, how, err);
+    int rc = sti_root_open(root, where ? where : root->path, how, err);
     if (rc == 0)
         root->budget = sti_engine_budget(checkpointer->engine, root->device);
     return rc;
 }
 
 /* Only where parts go has to be writable in parts; the directory takes the manifests. */
+static int
+open_all(struct sti_checkpointer *checkpointer, const char *roots, const struct sti_root_open *how,
+         stk_error *err)
+{
+    const char *word;
+    int rc =
+        open_root(checkpointer, &checkpointer->roots[0], ".", 1, checkpointer->directory, how, err);
+
+    for (uint32_t idx = 1; rc == 0 && idx < checkpointer->resolved.n_roots; idx++) {
+        size_t length = sti_ckpt_word(roots, idx - 1, &word);
+
+        rc = open_root(checkpointer, &checkpointer->roots[idx], word, length, NULL, how, err);
+    }
+    if (rc == 0 && checkpointer->shared_directory)
+        rc = open_root(checkpointer, &checkpointer->shared, ".", 1, checkpointer->shared_directory,
+                       how, err);
+    return rc;
+}
+
 static int
 open_roots(struct sti_checkpointer *checkpointer, const char *roots, uint64_t session,
            stk_error *err)
@@ -72,7 +86,6 @@ open_roots(struct sti_checkpointer *checkpointer, const char *roots, uint64_t se
     struct sti_root_open how = {.session = session,
                                 .is_buffered = resolved->is_buffered,
                                 .is_read_only = resolved->is_read_only};
-    int rc;
 
     checkpointer->roots = sti_mem_new(resolved->n_roots, sizeof(checkpointer->roots[0]));
     how.block = sti_mem_new_aligned(TRIAL_BLOCK_BYTES, TRIAL_BLOCK_BYTES);
@@ -83,40 +96,109 @@ open_roots(struct sti_checkpointer *checkpointer, const char *roots, uint64_t se
     memset(how.block, 0, TRIAL_BLOCK_BYTES);
     for (uint32_t idx = 0; idx < resolved->n_roots; idx++)
         checkpointer->roots[idx].dir_fd = -1;
-    rc = sti_engine_aio_open(checkpointer->engine, &how.aio, err);
-    for (uint32_t idx = 0; rc == 0 && idx < resolved->n_roots; idx++)
-        rc = open_root(checkpointer, idx, roots, &how, err);
+    int rc = sti_engine_aio_open(checkpointer->engine, &how.aio, err);
+    if (rc == 0)
+        rc = open_all(checkpointer, roots, &how, err);
     sti_aio_close(how.aio);
     sti_mem_free(how.block);
     return rc;
+}
+
+/* What a saver and the one that drains have in common. */
+static struct sti_saver_opts
+saver_opts(const struct sti_checkpointer *checkpointer, enum sti_team_topic topic, uint64_t session)
+{
+    const struct sti_ckpt_resolved *resolved = &checkpointer->resolved;
+    const struct sti_team *team = &checkpointer->team;
+
+    return (struct sti_saver_opts){.aio = sti_loop_aio(sti_engine_loop(checkpointer->engine)),
+                                   .pool = sti_engine_pool(checkpointer->engine),
+                                   .slot_bytes = (uint32_t)resolved->slot_bytes,
+                                   .chunk_bytes = resolved->chunk_bytes,
+                                   .writer = team->rank,
+                                   .world = team->engine ? team->world : 1,
+                                   .session = (team->engine ? team->session : session) + topic,
+                                   .vote = team->votes[topic].vote};
+}
+
+static int
+open_drain(struct sti_checkpointer *checkpointer, uint64_t session, stk_error *err)
+{
+    const struct sti_ckpt_resolved *resolved = &checkpointer->resolved;
+    struct sti_saver_opts opts = saver_opts(checkpointer, STI_TEAM_COPIES, session);
+
+    opts.roots = &checkpointer->shared;
+    opts.n_roots = 1;
+    opts.slots = resolved->slots / 2 > 2 ? resolved->slots / 2 : 2;
+    opts.outstanding = 1;
+    opts.keep = resolved->shared_keep;
+    opts.is_drain = true;
+    int rc = sti_saver_new(&checkpointer->drain, &opts, err);
+    if (rc < 0)
+        return rc;
+    checkpointer->drain_task =
+        (struct sti_task){.step = sti_saver_step, .context = checkpointer->drain};
+    sti_loop_attach(sti_engine_loop(checkpointer->engine), &checkpointer->drain_task);
+    return 0;
 }
 
 static int
 open_saver(struct sti_checkpointer *checkpointer, uint64_t session, stk_error *err)
 {
     const struct sti_ckpt_resolved *resolved = &checkpointer->resolved;
-    struct sti_loop *loop = sti_engine_loop(checkpointer->engine);
-    struct sti_saver_opts opts = {.aio = sti_loop_aio(loop),
-                                  .pool = sti_engine_pool(checkpointer->engine),
-                                  .roots = checkpointer->roots,
-                                  .n_roots = resolved->n_roots,
-                                  .first_part_root = resolved->first_part_root,
-                                  .slots = resolved->slots,
-                                  .slot_bytes = (uint32_t)resolved->slot_bytes,
-                                  .chunk_bytes = resolved->chunk_bytes,
-                                  .outstanding = resolved->outstanding,
-                                  .keep = resolved->keep,
-                                  .world = 1,
-                                  .session = session};
-    int rc = sti_memory_check(resolved->slots * resolved->slot_bytes, "slots x slot_bytes", err);
+    struct sti_saver_opts opts = saver_opts(checkpointer, STI_TEAM_SAVES, session);
+    int rc = checkpointer->shared_directory ? open_drain(checkpointer, session, err) : 0;
 
-    if (rc == 0)
-        rc = sti_saver_new(&checkpointer->saver, &opts, err);
+    if (rc < 0)
+        return rc;
+    opts.roots = checkpointer->roots;
+    opts.n_roots = resolved->n_roots;
+    opts.first_part_root = resolved->first_part_root;
+    opts.slots = resolved->slots;
+    opts.outstanding = resolved->outstanding;
+    opts.keep = resolved->keep;
+    opts.places = checkpointer->team.places;
+    opts.is_checked = resolved->is_checked;
+    opts.drain = checkpointer->drain;
+    opts.drain_every = resolved->shared_every;
+    rc = sti_saver_new(&checkpointer->saver, &opts, err);
     if (rc < 0)
         return rc;
     checkpointer->task = (struct sti_task){.step = sti_saver_step, .context = checkpointer->saver};
-    sti_loop_attach(loop, &checkpointer->task);
+    sti_loop_attach(sti_engine_loop(checkpointer->engine), &checkpointer->task);
     return 0;
+}
+
+/* What can be found wrong before the other ranks are asked. */
+static int
+open_alone(struct sti_checkpointer *checkpointer, const char *directory, const stk_ckpt_opts *opts,
+           uint64_t session, stk_error *err)
+{
+    struct sti_ckpt_resolved *resolved = &checkpointer->resolved;
+    int rc = sti_ckpt_resolve(resolved, opts, err);
+
+    if (rc < 0)
+        return rc;
+    resolved->is_buffered |= sti_engine_is_buffered(checkpointer->engine);
+    checkpointer->directory = sti_mem_strdup(directory);
+    if (opts->shared)
+        checkpointer->shared_directory = sti_mem_strdup(opts->shared);
+    if (!checkpointer->directory || (opts->shared && !checkpointer->shared_directory))
+        return sti_error_set(err, -ENOMEM, "no memory for a checkpointer");
+    rc = open_roots(checkpointer, opts->roots, session, err);
+    if (rc == 0 && !resolved->is_read_only)
+        rc = sti_memory_check(resolved->slots * resolved->slot_bytes, "slots x slot_bytes", err);
+    return rc;
+}
+
+/* Whether other ranks are asked; also where the options could not be taken. */
+static bool
+has_team(const struct sti_engine *engine, const stk_ckpt_opts *opts)
+{
+    struct sti_peers *peers = sti_engine_peers((struct sti_engine *)(uintptr_t)engine);
+
+    return peers && opts->alone != 1 && opts->read_only != 1 &&
+           sti_comm_world(sti_peers_comm(peers)) > 1;
 }
 
 int
@@ -129,12 +211,19 @@ sti_checkpointer_open(struct sti_checkpointer **ret_checkpointer, struct sti_eng
     if (!checkpointer)
         return sti_error_set(err, -ENOMEM, "no memory for a checkpointer");
     checkpointer->engine = engine;
-    int rc = sti_ckpt_resolve(&checkpointer->resolved, opts, err);
-    if (rc == 0) {
-        checkpointer->resolved.is_buffered |= sti_engine_is_buffered(engine);
-        checkpointer->directory = sti_mem_strdup(directory);
-        rc = checkpointer->directory ? open_roots(checkpointer, opts->roots, session, err)
-                                     : sti_error_set(err, -ENOMEM, "no memory for a checkpointer");
+    checkpointer->shared.dir_fd = -1;
+    int rc = open_alone(checkpointer, directory, opts, session, err);
+    if (has_team(engine, opts)) {
+        const struct sti_team_opts team = {.engine = engine,
+                                           .code = rc,
+                                           .session = session,
+                                           .chunk_bytes = checkpointer->resolved.chunk_bytes,
+                                           .is_checked = checkpointer->resolved.is_checked,
+                                           .is_shared = checkpointer->shared_directory != NULL,
+                                           .writers = checkpointer->resolved.writers,
+                                           .timeout_ns = checkpointer->resolved.vote_timeout_ns};
+
+        rc = sti_team_join(&checkpointer->team, &team, err);
     }
     if (rc == 0 && !checkpointer->resolved.is_read_only)
         rc = open_saver(checkpointer, session, err);
@@ -152,6 +241,7 @@ close_roots(struct sti_checkpointer *checkpointer)
     for (uint32_t idx = 0; checkpointer->roots && idx < checkpointer->resolved.n_roots; idx++)
         sti_root_close(&checkpointer->roots[idx]);
     sti_mem_free(checkpointer->roots);
+    sti_root_close(&checkpointer->shared);
 }
 
 void
@@ -162,10 +252,17 @@ sti_checkpointer_close(struct sti_checkpointer *checkpointer)
     if (checkpointer->saver) {
         sti_saver_drain(checkpointer->saver);
         sti_loop_detach(sti_engine_loop(checkpointer->engine), &checkpointer->task);
-        sti_saver_free(checkpointer->saver);
     }
+    if (checkpointer->drain) {
+        sti_saver_drain(checkpointer->drain);
+        sti_loop_detach(sti_engine_loop(checkpointer->engine), &checkpointer->drain_task);
+    }
+    sti_saver_free(checkpointer->saver);
+    sti_saver_free(checkpointer->drain);
+    sti_team_leave(&checkpointer->team);
     close_roots(checkpointer);
     sti_mem_free(checkpointer->directory);
+    sti_mem_free(checkpointer->shared_directory);
     sti_mem_free(checkpointer);
 }
 
@@ -174,150 +271,56 @@ sti_checkpointer_close(struct sti_checkpointer *checkpointer)
  *
  * ---------------------------------------------------------------------------------------- */
 
-/* The lists that the saver takes, blobs behind the tensors. */
-struct lists {
-    struct sti_layout_input *inputs;
-    struct sti_saver_tensor *tensors;
-    uint64_t *blob_bytes;  /* shapes of blobs */
-    struct sti_text names; /* of blobs */
-    struct sti_layout_pair *pairs;
-    uint32_t n;
-};
-
-static void
-lists_fini(struct lists *lists)
+int
+sti_checkpointer_refuse(struct sti_checkpointer *checkpointer, uint64_t step, int code,
+                        stk_error *err)
 {
-    sti_mem_free(lists->inputs);
-    sti_mem_free(lists->tensors);
-    sti_mem_free(lists->blob_bytes);
-    sti_mem_free(lists->pairs);
-    sti_text_fini(&lists->names);
-}
+    const struct sti_saver_request request = {.step = step, .code = code};
 
-static int
-take_tensor(struct lists *lists, const stk_tensor *tensor, uint32_t idx, stk_error *err)
-{
-    const struct sti_dtype *dtype = tensor->dtype ? sti_dtype_find(tensor->dtype) : NULL;
-    uint64_t n_bytes;
-
-    if (tensor->flags & ~(STK_TENSOR_STABLE | STK_TENSOR_UNIQUE))
-        return sti_error_set(err, -EINVAL, "tensor %" PRIu32 ": unknown flags", idx);
-    if (tensor->name && strncmp(tensor->name, STI_BLOB_PREFIX, strlen(STI_BLOB_PREFIX)) == 0)
-        return sti_error_set(err, -EINVAL,
-                             "tensor %" PRIu32 ": names that begin with " STI_BLOB_PREFIX
-                             " are kept for blobs",
-                             idx);
-    if (tensor->n_bytes > 0 && dtype && (tensor->dims == 0 || tensor->shape) &&
-        sti_dtype_bytes(dtype, tensor->shape, tensor->dims, &n_bytes) == 0 &&
-        n_bytes != tensor->n_bytes)
-        return sti_error_set(
-            err, -EINVAL, "tensor '%.100s': n_bytes is %" PRIu64 ", dtype and shape make %" PRIu64,
-            tensor->name, tensor->n_bytes, n_bytes);
-    lists->inputs[lists->n] = (struct sti_layout_input){
-        .name = tensor->name,
-        .dtype = tensor->dtype,
-        .shape = tensor->shape,
-        .dims = tensor->dims,
-        .owner = tensor->flags & STK_TENSOR_UNIQUE ? STI_LAYOUT_OWN : STI_LAYOUT_SHARED};
-    lists->tensors[lists->n++] = (struct sti_saver_tensor){
-        .data = tensor->data, .is_stable = (tensor->flags & STK_TENSOR_STABLE) != 0};
-    return 0;
-}
-
-static int
-name_blobs(struct lists *lists, const stk_save *save, uint32_t n_blobs, stk_error *err)
-{
-    for (uint32_t idx = 0; idx < n_blobs; idx++) {
-        const char *name = idx < save->n_blobs ? save->blobs[idx].name : "loader";
-
-        if (!name)
-            return sti_error_set(err, -EINVAL, "blob %" PRIu32 ": a name is required", idx);
-        sti_text_append(&lists->names, STI_BLOB_PREFIX, strlen(STI_BLOB_PREFIX));
-        sti_text_append(&lists->names, name, strlen(name) + 1);
-    }
-    return lists->names.is_failed ? sti_error_set(err, -ENOMEM, "no memory for blobs") : 0;
-}
-
-static int
-take_blobs(struct lists *lists, const stk_save *save, const void *state, size_t n_state,
-           stk_error *err)
-{
-    uint32_t n_blobs = save->n_blobs + (n_state > 0 ? 1 : 0);
-    int rc = name_blobs(lists, save, n_blobs, err);
-    const char *name = lists->names.bytes;
-
-    for (uint32_t idx = 0; rc == 0 && idx < n_blobs; idx++) {
-        bool is_state = idx == save->n_blobs;
-
-        assert(name); /* name_blobs() made room for them all */
-        const void *data = is_state ? state : save->blobs[idx].data;
-
-        lists->blob_bytes[idx] = is_state ? n_state : save->blobs[idx].n_bytes;
-        lists->inputs[lists->n] = (struct sti_layout_input){.name = name,
-                                                            .dtype = "U8",
-                                                            .shape = &lists->blob_bytes[idx],
-                                                            .dims = 1,
-                                                            .owner = STI_LAYOUT_OWN};
-        lists->tensors[lists->n++] = (struct sti_saver_tensor){.data = data};
-        name += strlen(name) + 1;
-    }
-    return rc;
-}
-
-static int
-take_lists(struct lists *lists, const stk_save *save, const void *state, size_t n_state,
-           stk_error *err)
-{
-    size_t n = (size_t)save->n_tensors + save->n_blobs + 1;
-    int rc = 0;
-
-    lists->inputs = sti_mem_new(n, sizeof(lists->inputs[0]));
-    lists->tensors = sti_mem_new(n, sizeof(lists->tensors[0]));
-    lists->blob_bytes = sti_mem_new((size_t)save->n_blobs + 1, sizeof(lists->blob_bytes[0]));
-    lists->pairs = sti_mem_new(save->n_metadata, sizeof(lists->pairs[0]));
-    if (!lists->inputs || !lists->tensors || !lists->blob_bytes || !lists->pairs)
-        return sti_error_set(err, -ENOMEM, "no memory for %zu tensors", n);
-    for (uint32_t idx = 0; rc == 0 && idx < save->n_tensors; idx++)
-        rc = take_tensor(lists, &save->tensors[idx], idx, err);
-    if (rc == 0)
-        rc = take_blobs(lists, save, state, n_state, err);
-    for (uint32_t idx = 0; idx < save->n_metadata; idx++)
-        lists->pairs[idx] =
-            (struct sti_layout_pair){save->metadata[idx].key, save->metadata[idx].value};
-    return rc;
+    return checkpointer->saver ? sti_saver_save(checkpointer->saver, &request, err) : code;
 }
 
 int
 sti_checkpointer_save(struct sti_checkpointer *checkpointer, const stk_save *save,
                       const void *state, size_t n_state, stk_error *err)
 {
-    struct lists lists = {0};
+    const struct sti_team *team = &checkpointer->team;
+    struct sti_lists lists = {.rank = team->rank, .world = team->engine ? team->world : 1};
 
     if (!checkpointer->saver)
         return sti_error_set(err, -EROFS, "the checkpointer was opened with read_only");
-    if (save->step > (uint64_t)INT64_MAX || save->reserved != 0)
-        return sti_error_set(err, -EINVAL, "step is beyond 2^63 - 1, or reserved is not 0");
-    if (save->n_tensors >= UINT32_MAX - save->n_blobs - 1)
-        return sti_error_set(err, -EINVAL, "more tensors than 32 bits count");
-    int rc = take_lists(&lists, save, state, n_state, err);
-    if (rc == 0) {
-        struct sti_saver_request request = {.step = save->step,
-                                            .inputs = lists.inputs,
-                                            .tensors = lists.tensors,
-                                            .n_tensors = lists.n,
-                                            .n_pairs = save->n_metadata,
-                                            .pairs = lists.pairs};
+    int rc = sti_lists_take(&lists, save, state, n_state, err);
+    if (rc == 0 && save->flags & STK_SAVE_SHARED && !checkpointer->drain)
+        rc = sti_error_set(err, -EINVAL, "there is no shared directory to copy the save to");
+    struct sti_saver_request request = {.step = save->step,
+                                        .code = rc,
+                                        .wants_drain = (save->flags & STK_SAVE_SHARED) != 0,
+                                        .groups = lists.groups,
+                                        .n_groups = lists.n_groups,
+                                        .inputs = lists.inputs,
+                                        .tensors = lists.tensors,
+                                        .n_tensors = lists.n,
+                                        .n_pairs = save->n_metadata,
+                                        .pairs = lists.pairs};
 
-        rc = sti_saver_save(checkpointer->saver, &request, err);
-    }
-    lists_fini(&lists);
+    rc = sti_saver_save(checkpointer->saver, &request, err);
+    sti_lists_fini(&lists);
     return rc;
+}
+
+/* What a copy was lost by is told where nothing else is. */
+static int
+tell_of_copies(struct sti_checkpointer *checkpointer, int rc, stk_error *err)
+{
+    return rc == 0 && checkpointer->drain ? sti_saver_fence(checkpointer->drain, err) : rc;
 }
 
 int
 sti_checkpointer_fence(struct sti_checkpointer *checkpointer, stk_error *err)
 {
-    return checkpointer->saver ? sti_saver_fence(checkpointer->saver, err) : 0;
+    if (!checkpointer->saver)
+        return 0;
+    return tell_of_copies(checkpointer, sti_saver_fence(checkpointer->saver, err), err);
 }
 
 int
@@ -331,23 +334,38 @@ int
 sti_checkpointer_wait(struct sti_checkpointer *checkpointer, stk_level level, uint64_t timeout_ns,
                       stk_error *err)
 {
-    if (level != STK_CAPTURED && level != STK_DURABLE_LOCAL)
-        return sti_error_set(err, -ENOTSUP, "level %d needs several machines or a shared root",
-                             (int)level);
+    bool is_shared = level == STK_DURABLE_SHARED;
+    uint64_t begun_ns = sti_clock_ns();
+
+    if (level != STK_CAPTURED && level != STK_DURABLE_LOCAL &&
+        !(is_shared && (checkpointer->drain || checkpointer->resolved.is_read_only)))
+        return sti_error_set(err, -ENOTSUP, "level %d needs %s", (int)level,
+                             is_shared ? "a shared directory" : "copies on several machines");
     if (!checkpointer->saver)
         return 0;
-    return sti_saver_wait(checkpointer->saver,
-                          level == STK_CAPTURED ? STI_LEVEL_CAPTURED : STI_LEVEL_DURABLE,
-                          timeout_ns, err);
+    int rc = sti_saver_wait(checkpointer->saver,
+                            level == STK_CAPTURED ? STI_LEVEL_CAPTURED : STI_LEVEL_DURABLE,
+                            timeout_ns, err);
+    if (rc < 0 || !is_shared)
+        return tell_of_copies(checkpointer, rc, err);
+    if (timeout_ns != UINT64_MAX) {
+        uint64_t spent_ns = sti_clock_ns() - begun_ns;
+
+        timeout_ns = spent_ns < timeout_ns ? timeout_ns - spent_ns : 0;
+    }
+    return sti_saver_wait(checkpointer->drain, STI_LEVEL_DURABLE, timeout_ns, err);
 }
 
 void
 sti_checkpointer_status(struct sti_checkpointer *checkpointer, stk_ckpt_status *status)
 {
     struct sti_saver_status from = {.last_captured = UINT64_MAX, .last_durable = UINT64_MAX};
+    struct sti_saver_status copies = {.last_durable = UINT64_MAX};
 
     if (checkpointer->saver)
         sti_saver_get_status(checkpointer->saver, &from);
+    if (checkpointer->drain)
+        sti_saver_get_status(checkpointer->drain, &copies);
     *status = (stk_ckpt_status){.size = status->size,
                                 .saves = from.saves,
                                 .durable = from.durable,
@@ -359,144 +377,9 @@ sti_checkpointer_status(struct sti_checkpointer *checkpointer, stk_ckpt_status *
                                 .fence_wait_ns = from.fence_wait_ns,
                                 .captured_ns = from.captured_ns,
                                 .durable_ns = from.durable_ns,
-                                .unfinished = from.unfinished};
-}
-
-/* ---- looking at the directory ------------------------------------------------------ */
-
-static int
-begin_scan(struct sti_checkpointer *checkpointer, struct sti_scan *scan, stk_error *err)
-{
-    *scan =
-        (struct sti_scan){.dir_fd = checkpointer->roots[0].dir_fd, .path = checkpointer->directory};
-    return sti_engine_aio_open(checkpointer->engine, &scan->aio, err);
-}
-
-int
-sti_checkpointer_latest(struct sti_checkpointer *checkpointer, uint64_t *ret_step, stk_error *err)
-{
-    struct sti_scan scan;
-    struct sti_manifest manifest;
-    uint32_t skipped;
-    int rc = begin_scan(checkpointer, &scan, err);
-
-    if (rc < 0)
-        return rc;
-    rc = sti_scan_latest(&scan, &manifest, &skipped, err);
-    sti_aio_close(scan.aio);
-    if (rc < 0)
-        return rc;
-    *ret_step = manifest.step;
-    sti_manifest_fini(&manifest);
-    return (int)(skipped < INT32_MAX ? skipped : INT32_MAX);
-}
-
-static void
-describe(const struct sti_scan *scan, uint64_t step, stk_ckpt_info *out)
-{
-    struct sti_manifest manifest;
-    int rc = sti_scan_manifest(scan, step, &manifest, NULL);
-
-    *out = (stk_ckpt_info){.step = step, .state = rc};
-    if (rc < 0)
-        return;
-    out->bytes = manifest.layout.stream_bytes;
-    out->created_ns = manifest.created_ns;
-    out->tensors = manifest.layout.n_tensors;
-    out->parts = manifest.n_parts;
-    out->world = manifest.world;
-    out->state = sti_scan_check_parts(scan, &manifest, NULL);
-    sti_manifest_fini(&manifest);
-}
-
-int
-sti_checkpointer_list(struct sti_checkpointer *checkpointer, stk_ckpt_info *out, uint32_t capacity,
-                      uint32_t *ret_total, stk_error *err)
-{
-    struct sti_scan scan;
-    uint64_t *steps;
-    uint32_t n;
-    int rc = begin_scan(checkpointer, &scan, err);
-
-    if (rc < 0)
-        return rc;
-    rc = sti_scan_steps(&scan, &steps, &n, err);
-    if (rc == 0) {
-        uint32_t n_out = n < capacity ? n : capacity;
-
-        for (uint32_t at = 0; at < n_out; at++)
-            describe(&scan, steps[at], &out[at]);
-        sti_mem_free(steps);
-        *ret_total = n;
-        rc = (int)(n_out < INT32_MAX ? n_out : INT32_MAX);
-    }
-    sti_aio_close(scan.aio);
-    return rc;
-}
-
-static int
-prune_old(const struct sti_scan *scan, uint32_t keep, uint32_t *n_removed, stk_error *err)
-{
-    struct sti_retain *retain = sti_mem_new(1, sizeof(*retain));
-    struct sti_aio_op op = {.kind = STI_AIO_LIST};
-
-    if (!retain)
-        return sti_error_set(err, -ENOMEM, "no memory to prune");
-    *retain = (struct sti_retain){.dir_fd = scan->dir_fd, .keep = keep, .protect_step = UINT64_MAX};
-    while (sti_retain_next(retain, &op))
-        (void)sti_aio_run(scan->aio, &op); /* the machine looks at the result */
-    int rc = retain->result;
-    if (rc < 0)
-        (void)sti_error_set_path(err, rc, scan->path, "%s cannot be removed: %s", retain->name,
-                                 sti_error_text(rc));
-    *n_removed += retain->n_removed;
-    sti_retain_fini(retain);
-    sti_mem_free(retain);
-    return rc;
-}
-
-static int
-prune_orphans(struct sti_checkpointer *checkpointer, const struct sti_scan *scan,
-              uint32_t *n_removed, stk_error *err)
-{
-    uint32_t n_roots = checkpointer->resolved.n_roots;
-    const char **roots = sti_mem_new(n_roots, sizeof(*roots));
-    uint32_t n = 0;
-
-    if (!roots)
-        return sti_error_set(err, -ENOMEM, "no memory to prune");
-    for (uint32_t idx = 0; idx < n_roots; idx++)
-        roots[idx] = checkpointer->roots[idx].path;
-    int rc = sti_scan_remove_orphans(scan, roots, n_roots, &n, err);
-    *n_removed += n;
-    sti_mem_free(roots);
-    return rc;
-}
-
-int
-sti_checkpointer_prune(struct sti_checkpointer *checkpointer, uint32_t keep, bool orphans,
-                       uint32_t *ret_removed, stk_error *err)
-{
-    struct sti_saver_status status = {0};
-    struct sti_scan scan;
-    uint32_t n_removed = 0;
-
-    if (!checkpointer->saver)
-        return sti_error_set(err, -EROFS, "the checkpointer was opened with read_only");
-    if (keep == 0)
-        return sti_error_set(err, -EINVAL, "keep 0: at least one checkpoint stays");
-    sti_saver_get_status(checkpointer->saver, &status);
-    if (status.unfinished > 0)
-        return sti_error_set(err, -EBUSY, "a save is under way; wait for it first");
-    sti_saver_drain(checkpointer->saver); /* its own removals may still go on */
-    int rc = begin_scan(checkpointer, &scan, err);
-    if (rc < 0)
-        return rc;
-    rc = prune_old(&scan, keep, &n_removed, err);
-    if (rc == 0 && orphans)
-        rc = prune_orphans(checkpointer, &scan, &n_removed, err);
-    sti_aio_close(scan.aio);
-    if (ret_removed)
-        *ret_removed = n_removed;
-    return rc;
+                                .unfinished = from.unfinished,
+                                .shared_unfinished = copies.unfinished,
+                                .shared = copies.durable,
+                                .shared_failed = copies.failed,
+                                .last_shared = copies.last_durable};
 }

@@ -27,6 +27,11 @@ sti_checkpointer_close(struct sti_checkpointer *checkpointer);
 int
 sti_checkpointer_save(struct sti_checkpointer *checkpointer, const stk_save *save,
                       const void *state, size_t n_state, stk_error *err);
+/* A save whose arguments are wrong: err says how. Of several ranks it votes against the save.
+ * Returns code, or that of an earlier save. */
+int
+sti_checkpointer_refuse(struct sti_checkpointer *checkpointer, uint64_t step, int code,
+                        stk_error *err);
 int
 sti_checkpointer_fence(struct sti_checkpointer *checkpointer, stk_error *err);
 int
@@ -46,13 +51,54 @@ int
 sti_checkpointer_prune(struct sti_checkpointer *checkpointer, uint32_t keep, bool orphans,
                        uint32_t *ret_removed, stk_error *err);
 
+/* Blobs and shards are tensors of the stream whose names begin so. */
+#define STI_BLOB_PREFIX "stoker.blob."
+#define STI_SHARD_PREFIX "stoker.shard."
+
+/* What a program finds in a view: a tensor, whose shards are one after the other in a list, or
+ * one that is there whole; or a blob, whose name is what the program has given. */
+struct sti_view_item {
+    const char *name;
+    const uint64_t *shape;
+    const struct sti_dtype *dtype;
+    uint64_t n_bytes;
+    uint32_t dims;
+    uint32_t rank; /* of a blob */
+    bool is_blob;
+    bool is_sharded;
+    uint32_t n_pieces;
+    const uint32_t *pieces; /* places in the layout */
+};
+
+/* Items in the order of the stream, tensors, then blobs. */
+struct sti_contents {
+    struct sti_view_item *items;
+    uint32_t *by_name; /* of the tensors, places in items */
+    uint32_t *pieces;
+    uint32_t n_tensors;
+    uint32_t n_blobs;
+};
+
+/* Sorts out a layout, borrowed, of a checkpoint of world writers. Errors: -ENOMEM,
+ * STK_E_CORRUPT a blob of no rank. */
+int
+sti_contents_take(struct sti_contents *contents, const struct sti_layout *layout, uint32_t world,
+                  stk_error *err);
+void
+sti_contents_fini(struct sti_contents *contents);
+
+/* NULL: there is none. */
+const struct sti_view_item *
+sti_contents_tensor(const struct sti_contents *contents, const char *name);
+const struct sti_view_item *
+sti_contents_blob(const struct sti_contents *contents, uint32_t rank, const char *name);
+
 /* A checkpoint or a file open for reading. */
 struct sti_view {
     struct sti_engine *engine;
     struct sti_reader *reader;
-    uint32_t *places; /* in the layout: of tensors, then of blobs */
-    uint32_t n_tensors;
-    uint32_t n_blobs;
+    struct sti_contents contents;
+    uint32_t rank; /* this one's, for what is a rank's */
 };
 
 /* Errors: see stk_view_open(). */
@@ -66,18 +112,14 @@ void
 sti_view_close(struct sti_view *view);
 int
 sti_view_load(struct sti_view *view, const stk_load *loads, uint32_t n, stk_error *err);
+
+/* All of one item. dst: n_bytes of it. */
+int
+sti_view_load_item(struct sti_view *view, const struct sti_view_item *item, void *dst,
+                   stk_error *err);
 int
 sti_view_read(struct sti_view *view, uint64_t offset, void *dst, uint64_t n_bytes, stk_error *err);
 int
 sti_view_verify(struct sti_view *view, stk_progress_fn progress, void *context, stk_error *err);
-
-/* Blobs are tensors of a name that begins so. */
-#define STI_BLOB_PREFIX "stoker.blob."
-
-/* The idx-th tensor that is, or is not, a blob; NULL beyond the last. */
-const struct sti_layout_tensor *
-sti_view_at(const struct sti_view *view, uint32_t idx, bool is_blob);
-uint32_t
-sti_view_count(const struct sti_view *view, bool is_blob);
 
 #endif

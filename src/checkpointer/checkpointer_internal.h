@@ -4,7 +4,9 @@
 #define STI_CHECKPOINTER_CHECKPOINTER_INTERNAL_H
 
 #include "checkpointer/checkpointer.h"
+#include "checkpointer/team.h"
 #include "ckpt/saver.h"
+#include "ckpt/scan.h"
 
 /* An option's defaults and bounds applied. */
 struct sti_ckpt_resolved {
@@ -15,8 +17,14 @@ struct sti_ckpt_resolved {
     uint32_t keep;
     uint32_t n_roots;         /* directory included */
     uint32_t first_part_root; /* 0: the directory itself */
+    uint32_t writers;         /* stk_writers */
+    uint32_t shared_every;    /* 0: those that ask for it */
+    uint32_t shared_keep;
+    uint64_t vote_timeout_ns;
     bool is_buffered;
     bool is_read_only;
+    bool is_alone;
+    bool is_checked;
 };
 
 struct sti_checkpointer {
@@ -24,9 +32,28 @@ struct sti_checkpointer {
     struct sti_ckpt_resolved resolved;
     char *directory;
     struct sti_root *roots;
+    char *shared_directory; /* NULL: none */
+    struct sti_root shared;
+    struct sti_team team;
     struct sti_saver *saver; /* NULL: read-only */
     struct sti_task task;
+    struct sti_saver *drain; /* NULL: nothing is copied */
+    struct sti_task drain_task;
 };
+
+/* Where checkpoints are looked for: scans[0] the directory, scans[1], if there is, the shared
+ * one. The aio is the calling thread's, to be closed. Returns how many, or what opening it
+ * gives. */
+int
+sti_checkpointer_scans(struct sti_checkpointer *checkpointer, struct sti_scan scans[2],
+                       stk_error *err);
+
+/* The newest whole checkpoint of all of them, and where it is. Returns how many newer ones are
+ * not whole (err says what is wrong with the newest), or as sti_scan_latest(). */
+int
+sti_checkpointer_find_latest(const struct sti_scan *scans, int n_scans,
+                             struct sti_manifest *manifest, const struct sti_scan **ret_scan,
+                             stk_error *err);
 
 /* Checks options. Errors: -EINVAL (err names the option and its range). Pure. */
 int

@@ -15,6 +15,7 @@
 #define DEFAULT_CHUNK_BYTES (1u << 20)
 #define DEFAULT_KEEP 2u
 #define ROOT_MAX_BYTES 1000u
+#define DEFAULT_VOTE_TIMEOUT_MS 300000u
 
 size_t
 sti_ckpt_word(const char *list, uint32_t idx, const char **ret_word)
@@ -91,6 +92,14 @@ sti_ckpt_resolve(struct sti_ckpt_resolved *ret_resolved, const stk_ckpt_opts *op
         .keep = opts->keep ? opts->keep : DEFAULT_KEEP,
         .is_buffered = opts->buffered == 1,
         .is_read_only = opts->read_only == 1,
+        .is_alone = opts->alone == 1 || opts->read_only == 1,
+        .is_checked = opts->check_replicas == 1,
+        .writers = opts->writers,
+        .shared_every = opts->shared_every ? opts->shared_every : 1,
+        .shared_keep = opts->shared_keep ? opts->shared_keep : DEFAULT_KEEP,
+        .vote_timeout_ns =
+            (opts->vote_timeout_ms ? opts->vote_timeout_ms : DEFAULT_VOTE_TIMEOUT_MS) *
+            UINT64_C(1000000),
     };
     int rc = resolve_sizes(&resolved, opts, err);
 
@@ -98,8 +107,11 @@ sti_ckpt_resolve(struct sti_ckpt_resolved *ret_resolved, const stk_ckpt_opts *op
         rc = resolve_roots(&resolved, opts->roots, err);
     if (rc < 0)
         return rc;
-    if (opts->buffered > 1 || opts->read_only > 1)
-        return sti_error_set(err, -EINVAL, "buffered and read_only are 0 or 1");
+    if (opts->buffered > 1 || opts->read_only > 1 || opts->alone > 1 || opts->check_replicas > 1)
+        return sti_error_set(err, -EINVAL,
+                             "buffered, read_only, alone and check_replicas are 0 or 1");
+    if (opts->writers > STK_WRITERS_SOCKET)
+        return sti_error_set(err, -EINVAL, "writers %" PRIu32 " is no stk_writers", opts->writers);
     if (resolved.slots < 2 || resolved.slots > SLOTS_MAX)
         return sti_error_set(err, -EINVAL, "slots %" PRIu32 " is not in 2 .. %u", resolved.slots,
                              SLOTS_MAX);
@@ -108,6 +120,10 @@ sti_ckpt_resolve(struct sti_ckpt_resolved *ret_resolved, const stk_ckpt_opts *op
                              resolved.outstanding, STI_SAVES_MAX);
     if (resolved.keep == STK_NONE)
         resolved.keep = 0; /* the saver's word for all */
+    if (resolved.shared_keep == STK_NONE)
+        resolved.shared_keep = 0;
+    if (resolved.shared_every == STK_NONE)
+        resolved.shared_every = 0; /* the saver's word for none */
     *ret_resolved = resolved;
     return 0;
 }

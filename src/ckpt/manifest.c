@@ -108,6 +108,16 @@ has_wholes(const struct sti_layout *layout)
     return false;
 }
 
+/* As the parts of version 1 are. */
+static bool
+are_named_by_roots(const struct sti_manifest *manifest)
+{
+    for (uint32_t at = 0; at < manifest->n_parts; at++)
+        if (manifest->parts[at].number != manifest->parts[at].root)
+            return false;
+    return true;
+}
+
 static void
 encode_groups(const struct sti_manifest *ballot, struct sti_text *text)
 {
@@ -135,7 +145,8 @@ encode(const struct sti_manifest *manifest, bool is_ballot, struct sti_text *tex
 {
     size_t start = text->n_bytes;
     bool has_shards = has_wholes(&manifest->layout);
-    int version = manifest->world > 1 || has_shards ? STI_MANIFEST_VERSION : 1;
+    bool is_plain = manifest->world == 1 && !has_shards && are_named_by_roots(manifest);
+    int version = is_plain ? 1 : STI_MANIFEST_VERSION;
 
     sti_text_print(text, PREFIX "00000000\",\n\"format\":\"%s\",\"version\":%d,", kinds[is_ballot],
                    version);

@@ -117,6 +117,23 @@ are_alike(const struct sti_layout_tensor *a, const struct sti_layout_tensor *b)
                               memcmp(a->whole.start, b->whole.start, shape_bytes) == 0);
 }
 
+/* Whether two have the same in a tensor that they hold together, as far as they have summed it. */
+static int
+compare_sums(const struct sti_merged *merged, const uint32_t writers[2], const uint32_t at[2],
+             stk_error *err)
+{
+    const struct sti_manifest *a = &merged->ballots[writers[0]];
+    const struct sti_manifest *b = &merged->ballots[writers[1]];
+
+    if (!a->sums || !b->sums || a->sums[at[0]] == b->sums[at[1]])
+        return 0;
+    return sti_error_set(err, STK_E_MISMATCH,
+                         "tensor '%.80s' is not the same on ranks %" PRIu32 " and %" PRIu32
+                         ", which hold it together (CRC-32C %08" PRIx32 " and %08" PRIx32 ")",
+                         a->layout.tensors[at[0]].name, writers[0], writers[1], a->sums[at[0]],
+                         b->sums[at[1]]);
+}
+
 /* Walks what two writers hold together and notes where the second one's tensors are. */
 static int
 match(struct sti_merged *merged, uint32_t first, uint32_t first_owner, uint32_t writer,
@@ -129,6 +146,10 @@ match(struct sti_merged *merged, uint32_t first, uint32_t first_owner, uint32_t 
 
     while (at < a->n_tensors && other < b->n_tensors &&
            are_alike(&a->tensors[at], &b->tensors[other])) {
+        int rc = compare_sums(merged, (uint32_t[]){first, writer}, (uint32_t[]){at, other}, err);
+
+        if (rc < 0)
+            return rc;
         merged->places[writer][other] = merged->places[first][at];
         at = next_of(a, first_owner, at + 1);
         other = next_of(b, owner, other + 1);

@@ -37,6 +37,15 @@ sti_retain_fini(struct sti_retain *retain)
 
 /* ---- what there is ----------------------------------------------------------------- */
 
+static bool
+is_busy(const struct sti_retain *retain, uint64_t step)
+{
+    for (uint32_t at = 0; at < retain->n_busy; at++)
+        if (retain->busy_steps[at] == step)
+            return true;
+    return false;
+}
+
 static int
 note_entry(void *context, const char *name, unsigned char d_type)
 {
@@ -47,7 +56,8 @@ note_entry(void *context, const char *name, unsigned char d_type)
     (void)d_type; /* what is not a directory has no manifest in it */
     if (kind != STI_NAME_STEP && kind != STI_NAME_GONE)
         return 0;
-    if (kind == STI_NAME_STEP && found.step == retain->protect_step)
+    if (kind == STI_NAME_STEP &&
+        (found.step == retain->protect_step || is_busy(retain, found.step)))
         return 0; /* counted already */
     if (retain->n_found == retain->capacity) {
         uint32_t capacity = retain->capacity ? 2 * retain->capacity : 64;

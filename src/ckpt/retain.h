@@ -35,11 +35,17 @@ struct sti_retain_found {
     char id[STI_ID_SIZE]; /* gone ones */
 };
 
-/* Set dir_fd, keep and protect_step, all else zero. */
+#define STI_RETAIN_BUSY_MAX 4u
+
+/* Set dir_fd, keep, protect_step and what is busy, all else zero. */
 struct sti_retain {
     int dir_fd;            /* the checkpoint directory */
     uint32_t keep;         /* at least 1 */
     uint64_t protect_step; /* never removed: the one just made durable; UINT64_MAX: none */
+
+    /* Neither removed nor counted: somebody reads them. */
+    uint64_t busy_steps[STI_RETAIN_BUSY_MAX];
+    uint32_t n_busy;
 
     enum sti_retain_state state;
     int result; /* 0, or what ended the work before all was done */

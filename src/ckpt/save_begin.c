@@ -5,11 +5,13 @@
  * what it was given; a plan kept from one save to the next could only ever be right or
  * make all later checkpoints wrong.
  */
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "ckpt/save_internal.h"
 #include "policy/partition.h"
@@ -99,6 +101,30 @@ count_uncaptured(struct sti_save *save, const struct sti_saver_request *request,
 
 /* ---- who writes what --------------------------------------------------------------- */
 
+/* How many of a group's writers write, and of those which this one is; n where it does not. In
+ * a group of all, list is NULL. */
+static uint32_t
+count_writing(const struct sti_saver_opts *opts, const uint32_t *list, uint32_t n,
+              uint32_t *ret_place)
+{
+    uint32_t n_writing = 0;
+
+    *ret_place = UINT32_MAX;
+    for (uint32_t at = 0; at < n; at++) {
+        uint32_t writer = list ? list[at] : at;
+        bool is_writing = true;
+
+        for (uint32_t before = 0; opts->places && is_writing && before < at; before++)
+            is_writing = opts->places[list ? list[before] : before] != opts->places[writer];
+        if (is_writing && writer == opts->writer)
+            *ret_place = n_writing;
+        n_writing += is_writing;
+    }
+    if (*ret_place == UINT32_MAX)
+        *ret_place = n_writing;
+    return n_writing;
+}
+
 /* This writer's share of what a group holds, walked in the order of the layout. */
 struct share {
     uint64_t total_bytes;
@@ -117,16 +143,14 @@ static void
 cut_group(const struct sti_save *save, uint32_t group_idx, struct share *share)
 {
     const struct sti_saver_opts *opts = &save->saver->opts;
-    uint32_t n = opts->world;
-    uint32_t place = opts->writer;
+    bool is_group = group_idx < save->n_groups;
+    const uint32_t *list = is_group ? save->groups[group_idx].writers : NULL;
+    uint32_t place;
+    uint32_t n = count_writing(opts, list,
+                               is_group ? save->groups[group_idx].n_writers : opts->world, &place);
 
-    if (group_idx < save->n_groups) {
-        const struct sti_group *group = &save->groups[group_idx];
-
-        n = group->n_writers;
-        for (place = 0; group->writers[place] != opts->writer;)
-            place++;
-    }
+    if (place == n) /* another at this place writes it */
+        return;
     share->from = sti_partition_share(share->total_bytes, n, place, opts->chunk_bytes);
     share->to = sti_partition_share(share->total_bytes, n, place + 1, opts->chunk_bytes);
 }
@@ -281,6 +305,7 @@ fill_stripe(struct sti_save *save, struct sti_stripe *stripe, uint32_t root, uin
 
     stripe->save = save;
     stripe->fd = -1;
+    stripe->from_fd = -1;
     stripe->root = &opts->roots[root];
     part->root = root - opts->first_part_root;
     part->number = part->root;
@@ -374,10 +399,39 @@ divide_and_make_stripes(struct sti_save *save, stk_error *err)
     return rc < 0 ? sti_error_set(err, rc, "no memory for the parts") : 0;
 }
 
+/* What others hold, too, is summed up at once: the program may change it from the fence on. */
+static int
+take_sums(struct sti_save *save, const struct sti_saver_request *request, stk_error *err)
+{
+    if (!save->saver->opts.is_checked || save->saver->opts.world == 1)
+        return 0;
+    save->sums = sti_mem_new(save->layout.n_tensors, sizeof(save->sums[0]));
+    if (!save->sums)
+        return sti_error_set(err, -ENOMEM, "no memory for the sums of %" PRIu32 " tensors",
+                             save->layout.n_tensors);
+    for (uint32_t idx = 0; idx < save->layout.n_tensors; idx++) {
+        const struct sti_layout_tensor *tensor = &save->layout.tensors[idx];
+
+        if (tensor->owner != STI_LAYOUT_OWN && tensor->n_bytes > 0)
+            save->sums[idx] =
+                sti_crc32c(0, request->tensors[tensor->given_idx].data, tensor->n_bytes);
+    }
+    return 0;
+}
+
+/* Of one writer the shards must make their tensors; of several that is seen in the vote. */
+static int
+check_own_wholes(const struct sti_save *save, stk_error *err)
+{
+    uint32_t unused[2];
+
+    return save->saver->opts.world == 1 ? sti_layout_check_wholes(&save->layout, unused, err) : 0;
+}
+
 /* ---- the save ---------------------------------------------------------------------- */
 
-static void
-make_names(struct sti_save *save)
+void
+sti_save_make_names(struct sti_save *save)
 {
     sti_name_id(save->id, save->saver->opts.session, save->serial);
     sti_name_make(save->parts_name, STI_NAME_PARTS, save->step, save->id);
@@ -422,14 +476,17 @@ sti_save_new(struct sti_save **ret_save, struct sti_saver *saver,
     save->saver = saver;
     save->step = request->step;
     save->serial = serial;
+    save->wants_drain = request->wants_drain;
     save->manifest_fd = -1;
     save->begun_ns = sti_clock_ns();
     save->chore.save = save;
-    make_names(save);
+    sti_save_make_names(save);
     int rc = sti_layout_build(&save->layout, request->inputs, request->n_tensors, request->pairs,
                               request->n_pairs, err);
     if (rc == 0)
         rc = check_manifest_bytes(save, err);
+    if (rc == 0)
+        rc = check_own_wholes(save, err);
     if (rc == 0)
         rc = take_groups(save, request, err);
     if (rc == 0)
@@ -438,6 +495,8 @@ sti_save_new(struct sti_save **ret_save, struct sti_saver *saver,
         rc = divide_and_make_stripes(save, err);
     if (rc == 0)
         rc = take_sources(save, request, err);
+    if (rc == 0)
+        rc = take_sums(save, request, err);
     if (rc == 0)
         rc = count_uncaptured(save, request, err);
     if (rc == 0) {
@@ -455,9 +514,40 @@ sti_save_new(struct sti_save **ret_save, struct sti_saver *saver,
     return 0;
 }
 
+struct sti_save *
+sti_save_decline(struct sti_saver *saver, uint64_t step, uint64_t serial, const stk_error *why)
+{
+    struct sti_save *save = saver->declined;
+
+    sti_mutex_lock(&saver->lock);
+    while (save->is_used)
+        save++; /* there is one more than can be queued */
+    assert(save < saver->declined + STI_SAVES_MAX + 1);
+    *save = (struct sti_save){.saver = saver,
+                              .is_declined = true,
+                              .is_used = true,
+                              .step = step,
+                              .serial = serial,
+                              .manifest_fd = -1,
+                              .result = why->code,
+                              .error = *why};
+    sti_mutex_unlock(&saver->lock);
+    save->chore.save = save;
+    sti_save_make_names(save);
+    return save;
+}
+
 void
 sti_save_free(struct sti_save *save)
 {
+    if (save->is_declined) {
+        struct sti_saver *saver = save->saver;
+
+        sti_mutex_lock(&saver->lock);
+        save->is_used = false;
+        sti_mutex_unlock(&saver->lock);
+        return;
+    }
     for (uint32_t at = 0; at < save->n_stripes; at++) {
         sti_mem_free(save->stripes[at].part.extents);
         sti_mem_free(save->stripes[at].part.crcs);
@@ -472,6 +562,7 @@ sti_save_free(struct sti_save *save)
     sti_mem_free(save->look);
     sti_mem_free(save->groups);
     sti_mem_free(save->group_writers);
+    sti_mem_free(save->sums);
     sti_merged_fini(&save->merged);
     sti_text_fini(&save->ballot);
     sti_mem_free(save);

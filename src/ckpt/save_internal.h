@@ -41,6 +41,10 @@ struct sti_stripe {
     uint32_t n_slots;       /* that hold bytes of it */
     uint32_t n_writing;     /* of them given to the device */
     bool is_syncing;        /* buffered: sync_chore is under way */
+    /* Of a drain: where the part is read. */
+    struct sti_root *from_root;
+    char from_path[2 * STI_NAME_SIZE];
+    int from_fd; /* -1: not open */
     struct sti_chore chore;
     struct sti_chore sync_chore;
 };
@@ -57,6 +61,7 @@ struct sti_slot {
     uint32_t done_bytes;   /* written */
     enum sti_slot_state state;
     uint32_t budget_class;
+    bool is_damaged; /* of a drain: what was read does not have its CRCs */
     struct sti_job job;
     struct sti_aio_op op;
     struct sti_slot *next; /* of the saver's filled */
@@ -80,6 +85,11 @@ struct sti_source {
  * said to be under the saver's lock. */
 struct sti_save {
     struct sti_saver *saver;
+    bool is_declined; /* nothing but a vote against it */
+    bool is_used;     /* of the saver's declined: under the saver's lock */
+    bool wants_drain; /* whatever is under way */
+    bool must_drain;  /* it is decided that it goes on as a drain when it is durable */
+    bool is_drain;    /* it is one */
     uint64_t step;
     uint64_t serial;
     char id[STI_ID_SIZE];
@@ -91,6 +101,7 @@ struct sti_save {
     struct sti_group *groups; /* of the layout's owners */
     uint32_t n_groups;
     uint32_t *group_writers;    /* memory of the groups */
+    uint32_t *sums;             /* NULL, or the CRC-32C of each tensor of the layout */
     struct sti_source *sources; /* of each tensor of the layout */
     char *copies;               /* of those that were not stable */
     struct sti_stripe *stripes; /* and room for one more: the header's */
@@ -139,10 +150,14 @@ struct sti_saver {
     struct sti_mutex lock;
     struct sti_cond changed;
     struct sti_save *queue[STI_SAVES_MAX] STI_GUARDED_BY(&lock); /* oldest first */
+    /* Made beforehand: a vote against a save must not want for memory. One more than can be
+     * queued, for the one that is being freed. */
+    struct sti_save declined[STI_SAVES_MAX + 1];
     uint32_t n_queued STI_GUARDED_BY(&lock);
     uint64_t serial STI_GUARDED_BY(&lock);
     struct sti_slot *filled STI_GUARDED_BY(&lock); /* by jobs, for the loop */
     bool is_active STI_GUARDED_BY(&lock);          /* the loop has something of this saver */
+    uint32_t n_coming STI_GUARDED_BY(&lock);       /* drains that will be queued */
     uint32_t n_fencing STI_GUARDED_BY(&lock);      /* threads that wait for capture */
     stk_error latched STI_GUARDED_BY(&lock);       /* code 0: none */
     struct sti_saver_status status STI_GUARDED_BY(&lock);
@@ -152,7 +167,8 @@ struct sti_saver {
     struct sti_retain retain;
     struct sti_chore retain_chore;
     bool is_retaining;
-    uint64_t wake_ns; /* when the budget wants to be asked again; UINT64_MAX */
+    uint32_t n_undrained; /* durable ones since the last that is drained */
+    uint64_t wake_ns;     /* when the budget wants to be asked again; UINT64_MAX */
 };
 
 /* ---- save_begin.c ------------------------------------------------------------------ */
@@ -161,12 +177,49 @@ struct sti_saver {
 int
 sti_save_new(struct sti_save **ret_save, struct sti_saver *saver,
              const struct sti_saver_request *request, uint64_t serial, stk_error *err);
+
+/* A save that only votes against itself, for a reason. Program's thread. */
+struct sti_save *
+sti_save_decline(struct sti_saver *saver, uint64_t step, uint64_t serial, const stk_error *why);
 void
 sti_save_free(struct sti_save *save);
 
 /* Adds the stripe of the merged stream's header. Errors: -ENOMEM. Loop. */
 int
 sti_save_add_header(struct sti_save *save);
+
+/* The names of a save of its saver's session, by its serial. */
+void
+sti_save_make_names(struct sti_save *save);
+
+/* ---- save_drain.c ------------------------------------------------------------------ */
+
+/* Drains that may be under way or waiting. */
+#define STI_DRAINS_MAX 2u
+
+/* Whether there is room for the drain that is asked for. */
+bool
+sti_save_may_drain(const struct sti_save *save);
+
+/* Whether a save that is about to be committed is drained: asked once, by the coordinator. */
+bool
+sti_save_must_drain(struct sti_save *save);
+
+/* Before the save is acknowledged: who waits for drains waits for this one, too. */
+void
+sti_save_announce_drain(struct sti_save *save);
+
+/* Makes a durable save one of the saver that drains. */
+void
+sti_save_pass_on(struct sti_save *save);
+
+/* Whether the device that a part is read from has room for one more read now. */
+bool
+sti_save_may_read(struct sti_save *save, const struct sti_stripe *stripe);
+
+/* Reads and checks the slot's bytes; it is full when that is done. */
+void
+sti_slot_read(struct sti_slot *slot);
 
 /* ---- save_fill.c ------------------------------------------------------------------- */
 

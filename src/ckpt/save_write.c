@@ -76,7 +76,7 @@ start_filling(struct sti_save *save)
         struct sti_slot *slot = &saver->slots[at];
         struct sti_stripe *stripe = slot->state == STI_SLOT_FREE ? neediest_stripe(save) : NULL;
 
-        if (!stripe)
+        if (!stripe || (save->is_drain && !sti_save_may_read(save, stripe)))
             continue;
         uint64_t left = stripe->part.n_bytes - stripe->filled_bytes;
         slot->stripe = stripe;
@@ -88,7 +88,10 @@ start_filling(struct sti_save *save)
         stripe->filled_bytes += slot->n_bytes;
         stripe->n_slots++;
         save->n_filling++;
-        sti_slot_fill(slot);
+        if (save->is_drain)
+            sti_slot_read(slot);
+        else
+            sti_slot_fill(slot);
     }
 }
 
@@ -215,7 +218,9 @@ may_write(struct sti_saver *saver, struct sti_slot *slot, uint64_t now_ns, bool 
 
     if (!budget)
         return true;
-    slot->budget_class = is_fenced ? STI_BUDGET_FENCE : STI_BUDGET_CHECKPOINT;
+    slot->budget_class = saver->opts.is_drain ? STI_BUDGET_DRAIN
+                         : is_fenced          ? STI_BUDGET_FENCE
+                                              : STI_BUDGET_CHECKPOINT;
     uint64_t wait_ns = sti_budget_ask(budget, (enum sti_budget_class)slot->budget_class, now_ns);
     if (wait_ns == 0)
         return true;

@@ -35,13 +35,15 @@ sti_saver_acknowledge(struct sti_save *save)
     struct sti_saver *saver = save->saver;
     struct sti_saver_status *status = &saver->status;
 
-    if (save->result < 0)
+    if (save->result < 0 && !save->is_declined)
         sti_saver_latch(saver, &save->error);
     sti_mutex_lock(&saver->lock);
     assert(saver->n_queued > 0 && saver->queue[0] == save);
     saver->n_queued--;
     memmove(saver->queue, saver->queue + 1, saver->n_queued * sizeof(struct sti_save *));
-    if (save->result < 0) {
+    if (save->is_declined) {
+        /* The program was told when it asked, and nothing was begun. */
+    } else if (save->result < 0) {
         status->failed++;
     } else {
         status->durable++;
@@ -53,6 +55,8 @@ sti_saver_acknowledge(struct sti_save *save)
     }
     sti_cond_broadcast(&saver->changed);
     sti_mutex_unlock(&saver->lock);
+    if (saver->opts.is_drain)
+        sti_aio_wake(saver->opts.aio); /* a save may wait for room for its own */
 }
 
 static void
@@ -89,11 +93,24 @@ on_retain_done(struct sti_aio_op *op)
     go_on_retaining(op->context);
 }
 
+/* What is being copied, or will be, stays. */
+static void
+note_busy(struct sti_saver *drain, struct sti_retain *retain)
+{
+    if (!drain)
+        return;
+    sti_mutex_lock(&drain->lock);
+    for (uint32_t at = 0; at < drain->n_queued && retain->n_busy < STI_RETAIN_BUSY_MAX; at++)
+        retain->busy_steps[retain->n_busy++] = drain->queue[at]->step;
+    sti_mutex_unlock(&drain->lock);
+}
+
 static void
 begin_retaining(struct sti_saver *saver, uint64_t step)
 {
     saver->retain = (struct sti_retain){
         .dir_fd = saver->opts.roots[0].dir_fd, .keep = saver->opts.keep, .protect_step = step};
+    note_busy(saver->opts.drain, &saver->retain);
     go_on_retaining(saver);
 }
 
@@ -120,7 +137,10 @@ end_save(struct sti_saver *saver, struct sti_save *save)
     bool must_retain = save->result == 0 && saver->opts.keep > 0 && saver->opts.writer == 0;
     uint64_t step = save->step;
 
-    sti_save_free(save);
+    if (save->must_drain && save->result == 0)
+        sti_save_pass_on(save);
+    else
+        sti_save_free(save);
     saver->active = NULL;
     if (must_retain)
         begin_retaining(saver, step);
@@ -168,7 +188,9 @@ since(uint64_t begun_ns)
     return sti_clock_ns() - begun_ns;
 }
 
-/* Waits until there is room for one more. */
+/* Waits until there is room for one more. Of several writers what an earlier save was lost by is
+ * left to fences and waits: whoever is told here does not begin this one, so the others would
+ * lose it, be told later, not begin another, and so on. */
 static int
 wait_for_room(struct sti_saver *saver, stk_error *err)
 {
@@ -178,37 +200,71 @@ wait_for_room(struct sti_saver *saver, stk_error *err)
     while (saver->n_queued >= saver->opts.outstanding)
         sti_cond_wait(&saver->changed, &saver->lock);
     saver->status.save_wait_ns += since(begun_ns);
-    int rc = take_latched_locked(saver, err);
+    int rc = saver->opts.world == 1 ? take_latched_locked(saver, err) : 0;
     sti_mutex_unlock(&saver->lock);
     return rc;
+}
+
+/* Gives the loop a save, begun or declined. */
+static void
+enqueue(struct sti_saver *saver, struct sti_save *save)
+{
+    sti_mutex_lock(&saver->lock);
+    assert(saver->n_queued < STI_SAVES_MAX);
+    if (!save->is_declined) {
+        saver->status.saves++;
+        if (save->n_uncaptured == 0) {
+            save->captured_ns = sti_clock_ns();
+            saver->status.last_captured = save->step;
+        }
+    }
+    saver->queue[saver->n_queued++] = save;
+    saver->is_active = true;
+    sti_mutex_unlock(&saver->lock);
+    sti_aio_wake(saver->opts.aio);
 }
 
 int
 sti_saver_save(struct sti_saver *saver, const struct sti_saver_request *request, stk_error *err)
 {
-    struct sti_save *save;
-    int rc = wait_for_room(saver, err);
+    struct sti_save *save = NULL;
+    stk_error why;
 
-    if (rc < 0)
-        return rc;
+    if (request->code < 0 && saver->opts.world == 1)
+        return request->code;
+    int rc = wait_for_room(saver, &why);
+    bool is_told = rc < 0;
+    if (rc == 0)
+        rc = request->code;
     sti_mutex_lock(&saver->lock);
     uint64_t serial = saver->serial++;
     sti_mutex_unlock(&saver->lock);
-    rc = sti_save_new(&save, saver, request, serial, err);
-    if (rc < 0)
-        return rc;
-    sti_mutex_lock(&saver->lock);
-    assert(saver->n_queued < STI_SAVES_MAX);
-    if (save->n_uncaptured == 0) {
-        save->captured_ns = sti_clock_ns();
-        saver->status.last_captured = save->step;
+    if (rc == 0) {
+        rc = sti_save_new(&save, saver, request, serial, &why);
+        is_told = rc < 0;
     }
-    saver->queue[saver->n_queued++] = save;
-    saver->is_active = true;
-    saver->status.saves++;
-    sti_mutex_unlock(&saver->lock);
-    sti_aio_wake(saver->opts.aio);
-    return 0;
+    if (is_told && err)
+        *err = why;
+    if (rc < 0 && saver->opts.world > 1) {
+        if (!is_told && err)
+            why = *err;
+        else if (!is_told)
+            (void)sti_error_set(&why, rc, "it could not begin: %s", sti_error_text(rc));
+        save = sti_save_decline(saver, request->step, serial, &why);
+    }
+    if (save)
+        enqueue(saver, save);
+    return rc;
+}
+
+/* The last save that was begun, as far as it is unfinished; NULL: there is none. */
+static const struct sti_save *
+last_begun_locked(const struct sti_saver *saver) STI_REQUIRES(&saver->lock)
+{
+    for (uint32_t at = saver->n_queued; at-- > 0;)
+        if (!saver->queue[at]->is_declined)
+            return saver->queue[at];
+    return NULL;
 }
 
 /* Whether some save still needs the program's memory: all of it, or one tensor of the
@@ -216,9 +272,11 @@ sti_saver_save(struct sti_saver *saver, const struct sti_saver_request *request,
 static bool
 needs_memory_locked(const struct sti_saver *saver, uint32_t tensor) STI_REQUIRES(&saver->lock)
 {
-    if (tensor != UINT32_MAX)
-        return saver->n_queued > 0 &&
-               saver->queue[saver->n_queued - 1]->uncaptured_bytes[tensor] > 0;
+    if (tensor != UINT32_MAX) {
+        const struct sti_save *last = last_begun_locked(saver);
+
+        return last && last->uncaptured_bytes[tensor] > 0;
+    }
     for (uint32_t at = 0; at < saver->n_queued; at++)
         if (saver->queue[at]->n_uncaptured > 0)
             return true;
@@ -231,8 +289,8 @@ fence(struct sti_saver *saver, uint32_t tensor, stk_error *err)
     uint64_t begun_ns = 0;
 
     sti_mutex_lock(&saver->lock);
-    if (tensor != UINT32_MAX && saver->n_queued > 0 &&
-        tensor >= saver->queue[saver->n_queued - 1]->layout.n_tensors) {
+    const struct sti_save *last = last_begun_locked(saver);
+    if (tensor != UINT32_MAX && last && tensor >= last->layout.n_tensors) {
         sti_mutex_unlock(&saver->lock);
         return sti_error_set(err, -ERANGE, "the last save has no tensor %" PRIu32, tensor);
     }
@@ -276,7 +334,7 @@ sti_saver_wait(struct sti_saver *saver, enum sti_saver_level level, uint64_t tim
     sti_mutex_lock(&saver->lock);
     saver->n_fencing++;
     sti_aio_wake(saver->opts.aio);
-    while (rc == 0 && (level == STI_LEVEL_DURABLE ? saver->n_queued > 0
+    while (rc == 0 && (level == STI_LEVEL_DURABLE ? saver->n_queued + saver->n_coming > 0
                                                   : needs_memory_locked(saver, UINT32_MAX))) {
         if (deadline_ns == UINT64_MAX)
             sti_cond_wait(&saver->changed, &saver->lock);
@@ -297,7 +355,7 @@ void
 sti_saver_drain(struct sti_saver *saver)
 {
     sti_mutex_lock(&saver->lock);
-    while (saver->n_queued > 0 || saver->is_active)
+    while (saver->n_queued > 0 || saver->is_active || saver->n_coming > 0)
         sti_cond_wait(&saver->changed, &saver->lock);
     sti_mutex_unlock(&saver->lock);
 }
@@ -307,7 +365,7 @@ sti_saver_get_status(struct sti_saver *saver, struct sti_saver_status *ret_statu
 {
     sti_mutex_lock(&saver->lock);
     *ret_status = saver->status;
-    ret_status->unfinished = saver->n_queued;
+    ret_status->unfinished = saver->n_queued + saver->n_coming;
     sti_mutex_unlock(&saver->lock);
 }
 

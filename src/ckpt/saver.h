@@ -31,6 +31,14 @@ struct sti_saver;
  * keep         checkpoints that stay when a new one is durable; 0: all.
  * session      unique for the writer set; the same in all writers.
  * vote         of the writer set; NULL: this is its only writer.
+ * places       of the writers: of those that hold a tensor together only the first at each place
+ *              writes; borrowed until closed. NULL: all of them write.
+ * is_checked   what several writers hold is compared before it is committed.
+ * drain        copies what is durable to its own directory, by itself; NULL: nobody does. Freed
+ *              after this one.
+ * drain_every  which: every so many-th, or the next one after it where a copy is still under way;
+ *              0: those that ask for it.
+ * is_drain     this one does so: it has one root, and nobody saves with it.
  */
 struct sti_saver_opts {
     struct sti_aio *aio;
@@ -47,6 +55,11 @@ struct sti_saver_opts {
     uint32_t world;
     uint64_t session;
     struct sti_vote *vote;
+    const uint32_t *places;
+    bool is_checked;
+    struct sti_saver *drain;
+    uint32_t drain_every;
+    bool is_drain;
 };
 
 /* A tensor that this writer holds. data: borrowed for the call, or, with is_stable, until it
@@ -60,9 +73,13 @@ struct sti_saver_tensor {
  * inputs and tensors: one each, in the same order; what this writer holds. An input's owner
  * is a group of writers by its number, STI_LAYOUT_SHARED or STI_LAYOUT_OWN. All writers of a
  * group give its tensors, in the same order. groups: this writer is in each of them.
+ * code: why this writer cannot save after all (its error is the caller's): of several it votes
+ * against it then.
  */
 struct sti_saver_request {
     uint64_t step;
+    int code;
+    bool wants_drain; /* whatever else is drained; of several writers what the first one says */
     const struct sti_group *groups;
     uint32_t n_groups;
     const struct sti_layout_input *inputs;
@@ -103,8 +120,9 @@ sti_saver_step(void *context);
 
 /*
  * Begins a save: waits while `outstanding` are unfinished, copies what is not stable,
- * returns. Errors: of an earlier save (err tells which, and its step and part; this one
- * is then not begun), -EINVAL, -EOVERFLOW, -ENOMEM.
+ * returns. Errors: of an earlier save of a writer alone (err tells which, and its step and part;
+ * this one is then not begun), the request's code, -EINVAL, -EOVERFLOW, -ENOMEM. Of several
+ * writers each makes the same calls: whatever this returns, it is one vote.
  */
 int
 sti_saver_save(struct sti_saver *saver, const struct sti_saver_request *request, stk_error *err);

@@ -28,6 +28,7 @@ struct sti_verdict {
     int code;        /* 0: committed and durable */
     uint32_t writer; /* who was against it, where somebody was */
     bool keep_parts; /* the commit may have happened although it failed */
+    bool must_drain; /* committed, and to be copied on by all */
     /* Why, for people; empty: no more than the code. */
     char text[STK_ERROR_MESSAGE_SIZE];
 };

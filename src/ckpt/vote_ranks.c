@@ -10,7 +10,7 @@
  * certain.
  *
  * A message, little-endian: what (u32), code (i32), serial (u64), n_bytes (u64); a ballot
- * against has its words behind it. A verdict's body: writer (u32), keep_parts (u32), words.
+ * against has its words behind it. A verdict's body: writer (u32), flags (u32), words.
  */
 #include "ckpt/vote_ranks.h"
 
@@ -31,6 +31,7 @@
 #define BODY_BYTES (8u + STK_ERROR_MESSAGE_SIZE)
 
 enum { CAST = 1, FETCH = 2 };
+enum { KEEP_PARTS = 1, MUST_DRAIN = 2 };
 enum state { NOTHING_YET, WANTED, FETCHING, HERE };
 
 struct ranks;
@@ -79,8 +80,8 @@ struct ranks {
     struct sti_vote_ranks_opts opts;
     uint32_t rank;
     uint32_t world;
-    struct sti_aio *aio;
-    uint32_t n_lent; /* letters that the comm has, times */
+    struct sti_aio *aio; /* atomic: given by any thread */
+    uint32_t n_lent;     /* letters that the comm has, times */
     bool is_leaving;
 
     /* Rank 0's. */
@@ -140,8 +141,10 @@ write_head(unsigned char *head, uint32_t what, int code, uint64_t serial, uint64
 static void
 wake(struct ranks *vote)
 {
-    if (vote->aio)
-        sti_aio_wake(vote->aio);
+    struct sti_aio *aio = __atomic_load_n(&vote->aio, __ATOMIC_ACQUIRE);
+
+    if (aio)
+        sti_aio_wake(aio);
 }
 
 /* ---- letters ----------------------------------------------------------------------- */
@@ -215,7 +218,8 @@ answer_verdict(struct ranks *vote, struct sti_comm_incoming *incoming,
 
     if (bytes) {
         put((unsigned char *)bytes, verdict->writer, 4);
-        put((unsigned char *)bytes + 4, verdict->keep_parts, 4);
+        put((unsigned char *)bytes + 4,
+            (verdict->keep_parts ? KEEP_PARTS : 0) | (verdict->must_drain ? MUST_DRAIN : 0), 4);
         memcpy(bytes + 8, verdict->text, n_text);
         letter = letter_new(vote, bytes, 8 + n_text);
     }
@@ -358,6 +362,7 @@ on_cast(struct ranks *vote, struct sti_comm_incoming *incoming)
     if (entry->incoming) /* its connection was lost */
         answer(vote, entry->incoming, -EAGAIN, NULL);
     entry->incoming = incoming;
+    sti_comm_promise(vote->opts.comm, incoming); /* the verdict may take long */
     if (ballot.code < 0 && entry->state == NOTHING_YET) {
         ballot.bytes = sti_mem_new(ballot.n_bytes + 1, 1); /* without it the code is told */
         if (ballot.bytes)
@@ -483,7 +488,8 @@ on_answered(struct sti_comm_request *request)
             size_t n_text = request->n_bytes - 8;
 
             verdict.writer = (uint32_t)get(vote->body, 4);
-            verdict.keep_parts = get(vote->body + 4, 4) != 0;
+            verdict.keep_parts = (get(vote->body + 4, 4) & KEEP_PARTS) != 0;
+            verdict.must_drain = (get(vote->body + 4, 4) & MUST_DRAIN) != 0;
             memcpy(verdict.text, vote->body + 8, n_text);
             verdict.text[n_text < sizeof(verdict.text) ? n_text : sizeof(verdict.text) - 1] = '\0';
         }
@@ -504,7 +510,7 @@ ask(struct ranks *vote, uint64_t now_ns)
                                               .n_small = vote->n_small,
                                               .into = vote->body,
                                               .into_bytes = sizeof(vote->body) - 1,
-                                              .timeout_ns = vote->due_ns - now_ns,
+                                              .wait_ns = vote->due_ns - now_ns,
                                               .done = on_answered,
                                               .context = vote};
     vote->is_asking = sti_comm_request(vote->opts.comm, &vote->request) == 0;
@@ -592,7 +598,7 @@ static void
 ranks_join(struct sti_vote *base, uint32_t writer, struct sti_aio *aio)
 {
     (void)writer; /* this rank's */
-    ranks_of(base)->aio = aio;
+    __atomic_store_n(&ranks_of(base)->aio, aio, __ATOMIC_RELEASE);
 }
 
 void
@@ -643,6 +649,12 @@ static const struct sti_vote_method method = {.free = ranks_free,
                                               .tally = ranks_tally,
                                               .decide = ranks_decide,
                                               .verdict = ranks_verdict};
+
+void
+sti_vote_ranks_set_verb(struct sti_vote *base, uint32_t verb)
+{
+    ranks_of(base)->opts.verb = verb;
+}
 
 int
 sti_vote_ranks_new(struct sti_vote **ret_vote, const struct sti_vote_ranks_opts *opts)

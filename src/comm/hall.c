@@ -253,6 +253,8 @@ sti_comm_contribution(struct sti_comm *comm, struct taken *taken)
         sti_comm_answer(comm, &hall->who[from]->incoming, &answer);
     }
     hall->who[from] = taken;
+    if (hall->n_here + 1 < comm->world || !hall->own)
+        sti_comm_promise(comm, &taken->incoming); /* it may take long */
     count(hall, from, &share);
 }
 

@@ -72,9 +72,13 @@ share_done(struct sti_comm_request *request)
     struct sti_comm *comm = round->comm;
     uint64_t now_ns = sti_clock_ns();
     uint32_t root = round->root;
-    bool is_lost = request->result < 0 && request->result != -ECANCELED &&
-                   request->result != -ETIMEDOUT && comm->aborted == 0 && !comm->is_closing;
+    bool is_lost = request->result < 0 && request->result != -ECANCELED && comm->aborted == 0 &&
+                   !comm->is_closing;
 
+    /* Not heard of, or a promise would have come: a connection that was begun while the link was
+     * down can stay silent for ever, so another one is made. */
+    if (request->result == -ETIMEDOUT && !request->is_promised)
+        sti_comm_drop(comm, root, -ETIMEDOUT);
     if (is_lost && now_ns < round->due_ns) {
         pause_round(round, now_ns);
         return;
@@ -97,9 +101,12 @@ share_done(struct sti_comm_request *request)
     }
 }
 
+/* The root promises an outcome as soon as it has heard of the share. */
 static int
 ask_root(struct sti_comm *comm, struct sti_comm_round *round, uint64_t now_ns)
 {
+    uint64_t left_ns = round->due_ns - now_ns;
+
     round->request = (struct sti_comm_request){
         .peer = round->root,
         .verb = round->kind,
@@ -107,7 +114,8 @@ ask_root(struct sti_comm *comm, struct sti_comm_round *round, uint64_t now_ns)
         .n_small = STI_SHARE_HEAD + round->n_bytes,
         .into = round->bytes + STI_COMM_SMALL_MAX,
         .into_bytes = sti_hall_outcome_bytes(comm, round->kind, round->n_bytes),
-        .timeout_ns = round->due_ns - now_ns,
+        .timeout_ns = left_ns < comm->timeout_ns ? left_ns : comm->timeout_ns,
+        .wait_ns = left_ns,
         .done = share_done,
         .context = round,
         .is_internal = true,

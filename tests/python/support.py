@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the Python package share: the package, data sets, addresses."""
 
+import array
 import ctypes
+import gc
 import os
 import pathlib
 import struct
@@ -100,3 +102,76 @@ def resident_bytes():
     """Memory of this process."""
     with open("/proc/self/statm", encoding="ascii") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class _MallInfo(ctypes.Structure):
+    """struct mallinfo2 of glibc 2.33 and newer."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in
+                ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks",
+                 "fordblks", "keepcost")]
+
+
+def heap_bytes():
+    """What malloc has given out; 0 where that cannot be asked for."""
+    ask = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if ask is None:
+        return 0
+    ask.restype = _MallInfo
+    told = ask()
+    return told.uordblks + told.hblkhd
+
+
+def run_without_thread_caches():
+    """Begins the program again with a malloc that counts what it has given out to the byte: chunks
+    that a thread keeps for itself are not given out, but counted."""
+    if "tcache_count" not in os.environ.get("GLIBC_TUNABLES", ""):
+        os.environ["GLIBC_TUNABLES"] = "glibc.malloc.tcache_count=0"
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+
+
+class Growth:
+    """What grows in every part of a run: what is lost with each thing done is; what Python and its
+    libraries come to need once is not."""
+
+    NAMES = ("blocks", "heap bytes", "resident bytes", "descriptors", "threads")
+
+    def __init__(self):
+        self.seen = [array.array("q") for _ in self.NAMES]  # no objects, which are blocks
+
+    def look(self):
+        """At the end of a part, the one that comes before the first included."""
+        gc.collect()
+        now = (sys.getallocatedblocks(), heap_bytes(), resident_bytes(),
+               len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")))
+        for numbers, number in zip(self.seen, now):
+            numbers.append(number)
+
+    def least(self):
+        """The least that each of them has grown by in a part."""
+        return {name: min(after - before for before, after in zip(numbers, numbers[1:]))
+                for name, numbers in zip(self.NAMES, self.seen)}
+
+    def check(self, test, n_each):
+        """Fails a test if n_each things done in each part have each cost a block in every other
+        one, 10 bytes of the heap or 1 KiB of what is resident; or any descriptor or thread."""
+        least = self.least()
+        limits = {"blocks": n_each // 2, "heap bytes": 10 * n_each,
+                  "resident bytes": 1024 * n_each, "descriptors": 0, "threads": 0}
+        test.assertEqual({name: (least[name], limit) for name, limit in limits.items()
+                          if least[name] > limit}, {}, self.seen)
+
+
+PARTS = 5  # of a run, the first of which is for what is needed once
+SAVES = 1000 if os.environ.get("STOKER_TEST_LONG") else 300
+PART = SAVES // PARTS
+
+
+def run_parts(save):
+    """Does save(step) SAVES times. Returns how memory has grown over it, PART of them each."""
+    growth = Growth()
+    for step in range(SAVES):
+        save(step)
+        if (step + 1) % PART == 0:
+            growth.look()
+    return growth

@@ -29,6 +29,16 @@ class SafeIds(Ids):
     stoker_thread_safe = True
 
 
+class ConstantIds(Ids):
+    """Read ahead over the epoch's end."""
+
+    stoker_constant = True
+
+
+class SafeConstantIds(SafeIds):
+    stoker_constant = True
+
+
 class Drawing(data.Sampler):
     """Unknown to anybody, and draws from the default generator at every step."""
 
@@ -185,11 +195,15 @@ class Order(DataTest):
     def test_in_threads(self):
         for seed in range(CASES // 8):
             self.compare(Case(seed), SafeIds)
+            self.compare(Case(seed), SafeConstantIds)
 
     def test_against_workers(self):
         """torch runs its sampler ahead of its workers; so does this."""
         for seed in range(WITH_WORKERS):
             self.compare(Case(seed, n_workers=2), SafeIds)
+            self.compare(Case(seed, n_workers=2), SafeConstantIds)
+            if seed % 3 == 0:
+                self.compare(Case(seed, n_workers=2), ConstantIds)
 
     def test_stored(self):
         """The same from a file that Stoker reads, its order made by Stoker where it is known."""

@@ -3,17 +3,22 @@
 
 Invariant: what a checkpoint of a step holds is the state when save() was called. What only an
 optimizer writes is read until that optimizer's next step(), which waits for it; the rest is copied
-before save() returns.
+before save() returns. Tensors of devices are copied by those, whose streams wait (_capture.py), and
+the library's own save begins when that is done.
 """
 
+import functools
 import json
 import os
+import time
 
 import torch
 
 import stoker
 from stoker._open import shared_engine
 from stoker.torch import _rng
+from stoker.torch._capture import Arena, Capture, Handover
+from stoker.torch._device import Cuda
 from stoker.torch._fences import Fences, Stable
 from stoker.torch._kept import Kept
 from stoker.torch._tree import FORM, Reader, dumps, kind_of
@@ -53,6 +58,11 @@ class Checkpointer:
         self._kept = Kept()
         self._rng = _rng.States()
         self._error = None
+        self._device = Cuda()
+        self._arena = Arena(self._device)
+        # Of the last save, if tensors of devices are in it.
+        self._capture = self._handover = None
+        self._waits_on_host = False  # memory of the host is read where it lies, until a fence
 
     # ---- saving -----------------------------------------------------------------------
 
@@ -68,7 +78,11 @@ class Checkpointer:
         are not durable yet. Do not write to parameters or to an optimizer's state by other means
         than its step() before fence(). Raises what has gone wrong with an earlier save; this one
         is then not begun.
+
+        Tensors of a GPU are those of the current stream. What that stream, or the one that is
+        current in step() or fence(), is told afterwards comes behind the copying of them.
         """
+        self._settle()
         self._raise_kept()
         for name in _TAKEN:
             if name in parts:
@@ -79,22 +93,55 @@ class Checkpointer:
         states = {name: _state_of(parts[name]) for name in names}
         if rng:
             states["rng"] = self._rng.get()
-        made = self._kept.make(states, Stable(optimizers), pickle)
+        stable = Stable(optimizers)
+        capture = self._begin_capture(stable)
+        made = self._kept.make(states, stable, pickle, capture)
         texts = ",".join([f"{dumps(name)}:{made.texts[name]}"
                           for name in (*parts, "rng") if name in made.texts])
         made.blobs[FORM] = f'{{"version":{VERSION},"parts":{{{texts}}}}}'.encode()
         for optimizer in optimizers:  # before: a step may come as soon as this has begun
             self._fences.add(optimizer)
-        self._saved.save(step, made.tensors, blobs=made.blobs, stable=made.stable,
-                         metadata={"format": "pt"})
+        if capture.is_empty:
+            self._waits_on_host = True
+            _begin(self._saved, step, made)
+            return
+        self._arena.trim()
+        self._waits_on_host |= made.detach()
+        capture.begin()
+        self._capture = capture
+        self._handover = Handover(capture, functools.partial(_begin, self._saved, step, made))
+
+    def _begin_capture(self, stable):
+        if self._capture is not None:
+            self._saved.fence()  # the library has read the pinned memory
+            self._capture, self._waits_on_host = None, False
+        self._arena.reset()
+        return Capture(self._device, self._arena, stable)
 
     def _before_step(self):
         try:
-            self._saved.fence()
+            self._fence()
         except stoker.Error as error:
             self._error = self._error or error
         except (ValueError, RuntimeError):
             pass  # closed, or another process's: nothing is read any more, or not from here
+
+    def _fence(self):
+        if self._capture is not None:
+            self._capture.fence()
+            if not self._waits_on_host:
+                return
+            self._settle()
+        self._saved.fence()
+        self._waits_on_host = False
+
+    def _settle(self, timeout=None):
+        """Waits until the last save has begun for the library. Returns whether it has."""
+        if self._handover is not None:
+            if not self._handover.join(timeout):
+                return False
+            self._error, self._handover = self._error or self._handover.error, None
+        return True
 
     def _raise_kept(self):
         error, self._error = self._error, None
@@ -102,14 +149,19 @@ class Checkpointer:
             raise error
 
     def fence(self):
-        """Waits until everything may be changed again. An optimizer's step() does that itself."""
+        """Waits until everything may be changed again; for tensors of a GPU its current stream
+        does. An optimizer's step() does that itself."""
         self._raise_kept()
-        self._saved.fence()
+        self._fence()
+        self._raise_kept()
 
     def wait(self, timeout=None):
         """Waits until all saves are durable, at most timeout seconds (TimeoutError)."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if not self._settle(timeout):
+            raise TimeoutError(f"the state is still being copied after {timeout} s")
         self._raise_kept()
-        self._saved.wait(timeout)
+        self._saved.wait(timeout if deadline is None else max(0.0, deadline - time.monotonic()))
 
     # ---- loading ----------------------------------------------------------------------
 
@@ -151,15 +203,18 @@ class Checkpointer:
 
     def latest(self):
         """The step of the newest whole checkpoint; None where there is none."""
+        self._settle()
         return self._saved.latest()
 
     def list(self):
         """All checkpoints, newest first, damaged ones too, as dictionaries."""
+        self._settle()
         return self._saved.list()
 
     def verify(self, step=None):
         """Reads a checkpoint, the newest where step is None, and checks every byte of it. Raises
         what is wrong; returns its step."""
+        self._settle()
         with self._saved.open(step) as view:
             view.verify()
             return view.info()["step"]
@@ -167,18 +222,19 @@ class Checkpointer:
     def prune(self, keep, *, orphans=False):
         """Removes all but the newest keep checkpoints; returns how many directories. orphans: also
         what crashed writers left in the directory and its roots, where nobody else saves."""
+        self._settle()
         return self._saved.prune(keep, orphans=orphans)
 
     def status(self):
         """What it has done, as a dictionary."""
+        self._settle()
         return self._saved.status()
 
     # ---- the end ----------------------------------------------------------------------
 
     def close(self):
         """Waits for saves under way; raises what has gone wrong with them."""
-        self._fences.end()
-        self._kept.clear()
+        self._end()
         try:
             self._raise_kept()
             self._saved.wait()
@@ -194,9 +250,19 @@ class Checkpointer:
         if kind is None:
             self.close()
             return
-        self._fences.end()
-        self._kept.clear()
+        self._end()
         self._saved.close()
+
+    def _end(self):
+        self._fences.end()
+        self._settle()
+        self._capture = None
+        self._kept.clear()
+
+
+def _begin(saved, step, made):
+    saved.save(step, made.tensors, blobs=made.blobs, stable=made.stable,
+               metadata={"format": "pt"})
 
 
 def _state_of(part):

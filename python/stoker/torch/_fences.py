@@ -34,8 +34,8 @@ def _written_by(optimizer):
 
 
 def _place(tensor):
-    """(address, bytes) of what can be read where it lies, else None."""
-    if tensor.is_cpu and tensor.layout is torch.strided:
+    """(address, bytes) of what can be read where it lies or copied by a device, else None."""
+    if (tensor.is_cpu or tensor.is_cuda) and tensor.layout is torch.strided:
         return tensor.data_ptr(), tensor.numel() * tensor.element_size()
     return None
 

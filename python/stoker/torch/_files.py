@@ -3,6 +3,7 @@
 streams, whose batches come in order and ahead of time."""
 
 import array
+import collections
 import errno
 import math
 import os
@@ -13,6 +14,7 @@ import stoker
 
 BATCHES_AHEAD = 32  # pushed beyond those taken, and no more ids than
 IDS_AHEAD = 1 << 18
+IDS_MAX = 1 << 20  # that the library lets wait
 REFUSED_MAX = 16  # batches that are read without the stream before it is opened anew
 
 _DTYPES = {"u1": torch.uint8, "i1": torch.int8, "i2": torch.int16, "i4": torch.int32,
@@ -184,9 +186,6 @@ class Ordered:
         count = min(self.batch_size, len(self.ids_of) - first)
         return self.ids_of.ids(place[0], first, count).tolist()
 
-    def rest(self):
-        """It is sought from where it stands."""
-
     def close(self):
         if self.loader is not None:
             self.loader.close()
@@ -216,51 +215,68 @@ class Steps:
         return {"is_primed": True}
 
 
+class Pushed(list):
+    """Ids that a stream of lists is told of: known by who it is, not by what is in it."""
+
+    is_wanted = True
+
+
 class Listed:
-    """A stream of what is pushed: lists of ids, taken in that order."""
+    """A stream of what is pushed: lists of ids, taken in that order.
+
+    Ids cannot be taken back. What lies before the one that is taken is not wanted any more; it is
+    read and dropped.
+    """
 
     def __init__(self, files, batch_size, options):
         self.files, self.options, self.batch_size = files, options, batch_size
         self.ahead = max(1, min(BATCHES_AHEAD, IDS_AHEAD // batch_size))
         self.loader = None
-        self.n_pushed = self.n_stale = 0
+        self.queue = collections.deque()  # what has been pushed and not been read
+        self.n_waiting = 0  # ids in it
 
-    def push(self, ids):
+    def push(self, pushed):
+        if not pushed.is_wanted:
+            return
         if self.loader is None:
             self.loader = stoker.Loader(self.files.engine, self.files.data, self.batch_size, None,
                                         order="list", **self.options)
-        ids = array.array("q", ids)
+        ids = array.array("q", pushed)
         if min(ids) < 0:  # as a list counts
             ids = array.array("q", [range(len(self.files))[sample] for sample in ids])
+        while self.n_waiting + len(ids) > IDS_MAX and not self.queue[0].is_wanted:
+            self._drop()
         self.loader.push(ids, end_epoch=len(ids) < self.batch_size)
-        self.n_pushed += 1
+        self.queue.append(pushed)
+        self.n_waiting += len(ids)
 
-    def take(self, ids):
-        while self.n_stale > 0:  # of an iteration that was given up
-            try:
-                self._next().release()
-            except stoker.Error as error:
-                if error.code != stoker.E_SAMPLE:
-                    raise
-            self.n_stale -= 1
+    def take(self, pushed):
+        while self.queue[0] is not pushed:
+            self._drop()
         return self._next()
+
+    def _drop(self):
+        try:
+            self._next().release()
+        except stoker.Error as error:
+            if error.code != stoker.E_SAMPLE:
+                raise
 
     def _next(self):
         try:
             batch = next(self.loader)
         except stoker.Error as error:
             if error.code == stoker.E_SAMPLE:
-                self.n_pushed -= 1
+                self._has_come()
             raise
-        self.n_pushed -= 1
+        self._has_come()
         return batch
 
-    def ids(self, ids):
-        return ids
+    def _has_come(self):
+        self.n_waiting -= len(self.queue.popleft())
 
-    def rest(self):
-        """What is pushed and not taken is not wanted any more."""
-        self.n_stale = self.n_pushed
+    def ids(self, pushed):
+        return pushed
 
     def close(self):
         if self.loader is not None:

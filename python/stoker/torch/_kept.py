@@ -20,7 +20,7 @@ import torch
 
 import stoker
 from stoker.torch import _dtypes
-from stoker.torch._tree import MAPPINGS, PLAIN, Group, Leaf, Once, Writer, dumps, reachable, \
+from stoker.torch._tree import MAPPINGS, PLAIN, Group, Leaf, Once, Writer, dumps, memory_of, \
     stored_array
 
 # What .data = and what changes a tensor's shape in place may change of one that stays the same
@@ -38,6 +38,9 @@ def _look_at(leaves, places_of_copied):
     return looks
 
 
+COPIED_MAX = 64 << 10  # bytes of a tensor that is copied rather than waited for
+
+
 class _Changed(Exception):
     """A part is not what it was."""
 
@@ -51,6 +54,7 @@ class _Part:
         self.names = {*writer.tensors, *writer.loose}
         self.blob_names = set(writer.blobs)
         self.tensors = stoker.Tensors(writer.tensors, stable=writer.stable)
+        self.buffers, self.stable, self.large = writer.tensors, writer.stable, None
         self.ids = list(map(id, writer.leaves))
         self.known = set(self.ids)
         self.places = [place for _, place, _ in writer.copied]
@@ -60,7 +64,7 @@ class _Part:
         def forget(_):
             part = own()
             if part is not None:
-                part.ids = part.tensors = None
+                part.ids = part.tensors = part.buffers = part.large = None
 
         self.lives = [weakref.ref(leaf, forget) for leaf in writer.leaves]
 
@@ -69,11 +73,23 @@ class _Part:
             self.looks == _look_at(leaves, self.places)
 
 
+    def apart(self):
+        """(what is to be copied now, a stoker.Tensors of what waits for the fence)."""
+        is_large = {name: name in self.stable and content and len(content) > COPIED_MAX
+                    for name, (_, _, content) in self.buffers.items()}
+        if self.large is None:
+            self.large = stoker.Tensors({name: given for name, given in self.buffers.items()
+                                         if is_large[name]}, stable=True)
+        return {name: given for name, given in self.buffers.items() if not is_large[name]}, \
+            self.large
+
+
 class _Walk:
     """A part's nodes beside its new tree; has what a Writer has of it."""
 
-    def __init__(self):
+    def __init__(self, capture):
         self.leaves, self.blobs, self.loose = [], {}, {}
+        self._capture = capture
 
     def is_along(self, part, thing):
         """Whether the part is what it was, its texts renewed."""
@@ -85,8 +101,8 @@ class _Walk:
             return False
         for name, place, n_bytes in part.copied:
             leaf = self.leaves[place]
-            self.loose[name] = (_dtypes.STORED[leaf.dtype][1], tuple(leaf.shape),
-                                _dtypes.memory_of(reachable(leaf), n_bytes))
+            memory, _ = memory_of(leaf, n_bytes, self._capture)
+            self.loose[name] = (_dtypes.STORED[leaf.dtype][1], tuple(leaf.shape), memory)
         return True
 
     def _renew(self, node, thing):
@@ -151,6 +167,7 @@ class Made:
         self.stable = set()  # those of them that nobody changes
         self.tensors = (self.loose,)
         self.leaves = []  # so that none ends, and another begins in its place, meanwhile
+        self._parts = []
 
     def add(self, part, source):
         """source: the Writer or the Walk that has seen it."""
@@ -160,6 +177,25 @@ class Made:
         self.stable.update([name for name, _, _ in part.copied])
         self.blobs.update(source.blobs)
         self.leaves.append(source.leaves)
+        self._parts.append(part)
+
+    def detach(self):
+        """Copies what may change before the fence: the save is begun later. Returns whether there
+        is more, which the fence has to wait for."""
+        tensors, changing = [self.loose], {}
+        for name, given in self.loose.items():
+            if name not in self.stable:
+                changing[name] = given
+        for part in self._parts:
+            small, large = part.apart()
+            changing.update(small)
+            if len(large) > 0:
+                tensors.append(large)
+        for name, (kind, shape, content) in changing.items():
+            self.loose[name] = (kind, shape, bytes(content))
+        self.stable.update(changing)
+        self.tensors = tuple(tensors)
+        return len(tensors) > 1
 
 
 class Kept:
@@ -172,13 +208,13 @@ class Kept:
         self._parts, self._known = [], set()
         self._is_stable_by = self._may_pickle = None
 
-    def make(self, states, is_stable, may_pickle):
-        """A save of states by name; is_stable: a Stable."""
+    def make(self, states, is_stable, may_pickle, capture):
+        """A save of states by name; is_stable: a Stable; capture: a Capture, not begun."""
         walks = []
         # Of the tensors of parts that have not changed it is known that they are where they were.
         if self._is_stable_by == (is_stable.ids, is_stable.places(self._known)) and \
                 self._may_pickle == may_pickle:
-            walks = self._walk(states)
+            walks = self._walk(states, capture)
             if any(not part.known.isdisjoint(is_stable.ids) for part in self._parts[len(walks):]):
                 walks = []
         parts = self._parts[:len(walks)]
@@ -189,7 +225,7 @@ class Kept:
         for part, walk in zip(parts, walks):
             made.add(part, walk)
         for name, state in list(states.items())[len(parts):]:
-            writer = Writer(parts, is_stable, may_pickle)
+            writer = Writer(parts, is_stable, may_pickle, capture)
             part = _Part(name, writer.encode(state, (name,)), writer)
             made.add(part, writer)
             parts.append(part)
@@ -200,11 +236,11 @@ class Kept:
         self._known, self._is_stable_by = known, is_stable_by
         return made
 
-    def _walk(self, states):
+    def _walk(self, states, capture):
         """The walks of those parts, from the first on, that are what they were."""
         walks = []
         for part, (name, state) in zip(self._parts, states.items()):
-            walk = _Walk()
+            walk = _Walk(capture)
             if part.name != name or not walk.is_along(part, state):
                 break
             walks.append(walk)

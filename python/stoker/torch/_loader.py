@@ -18,6 +18,7 @@ from stoker.torch import _arguments, _order
 from stoker.torch._extents import Extents, has_extents
 from stoker.torch._fetch import Fetch, default_collate, is_thread_safe
 from stoker.torch._files import Files, Listed, Ordered, Steps
+from stoker.torch._foresight import Foresight, Luck, has_foresight
 from stoker.torch._images import Folder, is_folder
 from stoker.torch._processes import Processes
 from stoker.torch._streams import Decoded, Direct
@@ -37,7 +38,9 @@ class DataLoader:
     engine), torchvision's ImageFolder or DatasetFolder, or any map-style data set, whose bytes are
     read by Stoker if it has stoker_extent(i) and stoker_decode(i, content). A path gives
     batches [x, y], or x without labels: x is a tensor of shape (batch, ...) over the loader's own
-    memory where samples have one shape, else a list of uint8 tensors; y is int64.
+    memory where samples have one shape, else a list of uint8 tensors; y is int64. A data set with
+    an attribute stoker_thread_safe = True is asked by threads, and one with stoker_constant = True
+    also for samples of the next epoch, where its order can be foreseen.
 
     Beyond torch's arguments:
 
@@ -86,6 +89,7 @@ class DataLoader:
         self.persistent_workers = persistent_workers
         self.collate_fn = collate_fn or self._default_collate()
         self._order = _order.Order(self._index_sampler, num_workers * self.prefetch_factor)
+        self._luck = Luck()
         self._can_pin = self._check_pin()
         self._idle = []
         self._told = [0, 0]  # batches handed out, nanoseconds in which they were waited for
@@ -173,8 +177,27 @@ class DataLoader:
             return Window(Threads(fetch, self._n_threads()), self.timeout)
         return Window(Processes(fetch, self.num_workers, {
             "prefetch_factor": self.prefetch_factor, "worker_init_fn": self.worker_init_fn,
-            "persistent_workers": self.persistent_workers,
+            "persistent_workers": self.persistent_workers or self._looks_beyond(),
             "is_keyed": self.transform_seed == "sample"}), self.timeout)
+
+    def _looks_beyond(self):
+        """Whether samples of the next epoch may be fetched in this one, if it is foreseen."""
+        if not has_foresight(self._order.sampler, self.generator):
+            return False
+        if self._files is not None and self._order.is_batched:
+            return True  # bytes alone are read ahead
+        is_anew = self.worker_init_fn is not None and not self.persistent_workers
+        return bool(getattr(self.dataset, "stoker_constant", False)) and not is_anew and \
+            not self._wants_torchs_values()
+
+    def _foresee(self, indices):
+        """What begins after indices, which have ended; None where nothing says."""
+        is_last = self.epochs is not None and self._next_epoch >= self.epochs
+        if is_last or not self._looks_beyond() or not self._luck.may_try():
+            return None
+        is_kept = self.persistent_workers and self.num_workers > 0
+        return Foresight(self._order, self.generator, self._base if is_kept else None,
+                         indices.ended(), self._luck)
 
     def _borrow_max(self):
         n_decoding = 0 if type(self._files) is Files else min(62, self._n_threads()) + 1
@@ -217,7 +240,7 @@ class DataLoader:
         self._position = position
         is_first = not getattr(supply, "has_begun", False)
         supply.has_begun = True
-        supply.begin(indices, base, is_first, step)
+        supply.begin(indices, base, is_first, step, _weakly(self._foresee))
         return _Iterator(self, supply, position)
 
     def _enter_epoch(self):
@@ -309,11 +332,22 @@ class DataLoader:
         if what is None:
             what = f"fetched ahead by {supply.workers.count} " + \
                 type(supply.workers).__name__.lower()
-        lines = [f"batches are {what}",
-                 f"order: {self._order.kind}; known ahead: {self._order.horizon}"]
+        known = self._order.horizon
+        stream = getattr(supply, "stream", None)
+        if isinstance(stream, Ordered):
+            known = "the whole run"
+        elif not isinstance(supply, Inline) and self._looks_beyond():
+            known = "this epoch and the next, unless the generators are drawn from in between"
+        lines = [f"batches are {what}", f"order: {self._order.kind}; known ahead: {known}"]
         if self._why:
             lines.append(f"the folder is read by its own loader: {self._why}")
         return "\n".join(lines)
+
+
+def _weakly(method):
+    """A bound method that does not keep its object, and gives None when that has gone."""
+    found = weakref.WeakMethod(method)
+    return lambda *given: found()(*given) if found() is not None else None
 
 
 class _Position:

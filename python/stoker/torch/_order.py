@@ -17,19 +17,14 @@ from torch.utils.data import (BatchSampler, RandomSampler, SequentialSampler, Su
                               WeightedRandomSampler)
 from torch.utils.data.distributed import DistributedSampler
 
+from stoker.torch._foresight import draw
+
 SEQUENTIAL, DISTRIBUTED, RANDOM = "sequential", "distributed", "random"
 GENERATOR, LISTED, UNKNOWN = "generator", "listed", "unknown"
 
 ENTIRE = None  # as a limit: everything may be taken ahead
 
-HORIZONS = {SEQUENTIAL: "the whole run", DISTRIBUTED: "the whole run", RANDOM: "the epoch",
-            GENERATOR: "the epoch", LISTED: "the epoch",
-            UNKNOWN: "num_workers * prefetch_factor batches"}
-
-
-def draw(generator=None):
-    """A seed as torch's loaders and samplers draw one."""
-    return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+HORIZONS = {UNKNOWN: "num_workers * prefetch_factor batches"}  # else it is the epoch
 
 
 def kind_of(sampler):
@@ -61,7 +56,7 @@ class Order:
 
     @property
     def horizon(self):
-        return HORIZONS[self.kind]
+        return HORIZONS.get(self.kind, "the epoch")
 
     def begin(self, saved=None):
         """An iteration's Indices. saved: what state() of an earlier one said, to go on there."""
@@ -137,6 +132,10 @@ class Indices:
     def end(self):
         """The caller has asked beyond the last batch."""
 
+    def ended(self):
+        """Once take() has ended: None where the generators are as they will be at the end, else
+        one that is not and a copy that is."""
+
     def state(self):
         """What begin() needs to be here again; the step is added by the loader."""
         state = {} if self.rng is None else {"rng": self.rng, "own_rng": self.own_rng}
@@ -188,8 +187,8 @@ class _Followed(Indices):
             generator.set_state(self.saved["own_rng"])
         self.own_rng = generator.get_state()
         sampler = copy.copy(self.order.sampler)
-        sampler.generator = torch.Generator()
-        sampler.generator.set_state(self.own_rng)
+        sampler.generator = self.copy = torch.Generator()
+        self.copy.set_state(self.own_rng)
         self.iterator = iter(self.order.over(sampler))
         n_done = 0 if self.saved is None else self.saved["step"]
         self.iterator = _skip(self.iterator, n_done)
@@ -222,6 +221,9 @@ class _Followed(Indices):
 
     def end(self):
         self._draw(1)  # what a sampler draws behind its last batch
+
+    def ended(self):
+        return None if self.has_parted else (self.order.sampler.generator, self.copy)
 
     def state(self):
         return {"own_rng": self.own_rng, "is_primed": self.is_primed}

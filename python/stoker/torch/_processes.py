@@ -6,7 +6,8 @@ socket; what lies in the other sockets stays there until its turn. Tickets count
 iterations: an answer to one that was given up is known by its number.
 
 Workers are started afresh by the system, never forked. Between iterations they stay, but are sent
-the data set anew, as a new process of torch's would see it; persistent_workers leaves that out.
+the data set anew, as a new process of torch's would see it; persistent_workers leaves that out,
+and so does a data set that is constant.
 """
 
 import multiprocessing
@@ -95,11 +96,7 @@ class Processes:
         if not files and not self.options["persistent_workers"]:
             files = [self._pack_data()]
         try:
-            for number, sock in enumerate(self.sockets):
-                try:
-                    _worker.send(sock, ("begin", base, self.options["is_keyed"]), files)
-                except OSError as error:
-                    raise self._died(number) from error
+            self._tell(("begin", base, self.options["is_keyed"]), files)
         finally:
             _worker.close(files)
 
@@ -108,10 +105,21 @@ class Processes:
         self.n_tickets += 1
         number = batch % self.count
         try:
-            _worker.send(self.sockets[number], ("fetch", job.ticket, batch, index))
+            _worker.send(self.sockets[number], ("fetch", job.ticket, batch, index, base))
         except OSError as error:
             raise self._died(number) from error
         return job
+
+    def follow(self, base):
+        """What is submitted from here on is of another iteration, over the same data set."""
+        self._tell(("follow", base))
+
+    def _tell(self, message, files=()):
+        for number, sock in enumerate(self.sockets):
+            try:
+                _worker.send(sock, message, files)
+            except OSError as error:
+                raise self._died(number) from error
 
     def result(self, job, timeout):
         number = job.batch % self.count
@@ -151,6 +159,14 @@ class Processes:
 
     def cancel(self, jobs):
         """begin() tells the workers; what they had ready is thrown away when it comes."""
+
+    def forget(self, jobs):
+        """Of the jobs that were submitted last the workers leave out what is not begun yet."""
+        if jobs and not self.is_broken:
+            try:
+                self._tell(("forget", jobs[0].ticket))
+            except RuntimeError:
+                pass  # one that has died is told of in its turn
 
     def close(self):
         self._stop()

@@ -10,42 +10,59 @@ import queue
 import threading
 
 from stoker.torch import _random, _threads
-from stoker.torch._files import Listed
+from stoker.torch._files import Listed, Pushed
+from stoker.torch._foresight import Ahead
 
 
-class _Pushed:
-    """The batches of an iteration that a stream has been told of: all, or a window of ids."""
+def _forget(items):
+    for pushed in items:
+        pushed.is_wanted = False
 
-    def __init__(self, stream, indices):
-        self.stream, self.indices = stream, indices
+
+class _Places:
+    """The places of an iteration in a stream: all, or a window of ids that the stream is told of,
+    and of those of the next iteration where that is foreseen."""
+
+    def __init__(self, stream, told):
+        """told(pushed): has the stream told of ids."""
+        self.stream, self.told = stream, told
         self.is_listed = isinstance(stream, Listed)
-        self.ready = collections.deque()
-        self.has_ended, self.failure = False, None
+        self.ahead = Ahead(_forget)
+        self.ready = self.ahead.ready
 
-    def fill(self, told, n_taken=0):
-        """Takes ids ahead and tells them to told(ids); n_taken have been and are not out yet."""
-        limit = self.indices.limit
-        if limit is None:
-            limit, n_taken = getattr(self.stream, "ahead", 0), 0
-        while self.is_listed and len(self.ready) + n_taken < limit and not self.has_ended:
-            try:
-                ids = self.indices.take()
-            except StopIteration:
-                self.has_ended = True
-                return
-            except Exception as error:  # of the sampler: raised behind what it has given
-                self.has_ended, self.failure = True, error
-                return
-            told(ids)
-            self.ready.append(ids)
+    def _push(self, ids, _number, _foresight):
+        pushed = Pushed(ids)
+        self.told(pushed)
+        return pushed
+
+    def begin(self, indices, foresee, first):
+        self.indices = indices
+        self.ahead.begin(indices, foresee if self.is_listed else None, first)
+
+    def fill(self, n_taken=0):
+        """Takes ids ahead; n_taken have been and are not out yet."""
+        if self.is_listed:
+            limit = self.indices.limit
+            self.ahead.fill(self.stream.ahead if limit is None else limit - n_taken, self._push)
 
     def take(self):
         if not self.is_listed:
             return self.indices.take()
         if not self.ready:
-            failure, self.failure = self.failure, None
-            raise failure or StopIteration
-        return self.ready.popleft()
+            self.ahead.end()
+        return self.ready.popleft()[1]
+
+    def give_up(self):
+        """The order has gone another way than was foreseen: what was told is not wanted."""
+        _forget([pushed for _, pushed in self.ready])
+        self.ahead.restart()
+
+    def rest(self, is_broken_off):
+        """is_broken_off: there is more of the iteration than is in here."""
+        _forget([pushed for _, pushed in self.ready])
+        if is_broken_off:
+            self.ahead.give_up()
+        self.ahead.rest()
 
 
 class Direct:
@@ -57,36 +74,31 @@ class Direct:
         """collate: None for the data set's own."""
         self.files, self.stream, self.collate = files, stream, collate
         self.borrow_max = borrow_max
+        self.places = _Places(stream, stream.push if isinstance(stream, Listed) else None)
 
-    def begin(self, indices, base, is_first, batch):
+    def begin(self, indices, base, is_first, batch, foresee=None):
         self.indices, self.again = indices, None
-        self.pushed = _Pushed(self.stream, indices)
+        self.places.begin(indices, foresee, batch)
 
     def prime(self):
         self.indices.prime()
-        self._fill()
-
-    def _fill(self):
-        if self.pushed.is_listed:
-            self.pushed.fill(self.stream.push)
+        self.places.fill()
 
     def next(self):
         value = self._next()
         if self.indices.limit != 1:
-            self._fill()
+            self.places.fill()
         return value
 
     def _next(self):
-        self._fill()
+        self.places.fill()
         place, self.again = self.again, None
         real = None
         if place is None:
-            place = self.pushed.take()
+            place = self.places.take()
             real = self.indices.hand_out(place)
         if real is not None:
-            self.stream.rest()
-            self.pushed.ready.clear()
-            self.pushed.has_ended = False
+            self.places.give_up()
             return self._read(real)
         try:
             batch = self.stream.take(place)
@@ -112,8 +124,8 @@ class Direct:
         return (self.collate or self.files.collate)(samples)
 
     def rest(self):
-        self.stream.rest()
-        self.indices = self.pushed = None
+        self.places.rest(is_broken_off=self.again is not None)
+        self.indices = None
 
     def close(self):
         self.stream.close()
@@ -152,10 +164,10 @@ class _Shared:
             return None, None
         with self.turn:
             task = self.tasks.popleft()
-            if task.is_dropped:
-                return task, None
             try:
                 self._tell()
+                if task.is_dropped:
+                    return task, None
                 batch = self.stream.take(task.place)
                 ids = self.stream.ids(task.place)
             except BaseException as error:
@@ -164,7 +176,6 @@ class _Shared:
         if batch is None:
             return task, [(self.files.read(sample)[0], sample) for sample in ids]
         return task, list(zip(batch.items, ids))
-
 
     def _tell(self):
         try:
@@ -216,11 +227,12 @@ class Decoded:
         for thread in self.threads:
             thread.start()
         self.tasks = collections.deque()
+        self.places = _Places(stream, self.shared.untold.append)
         _threads.end_at_exit(self)
 
-    def begin(self, indices, base, is_first, batch):
+    def begin(self, indices, base, is_first, batch, foresee=None):
         self.indices, self.base, self.batch = indices, base, batch
-        self.pushed = _Pushed(self.stream, indices)
+        self.places.begin(indices, foresee, batch)
         self.is_handed_out = False
 
     def prime(self):
@@ -228,22 +240,27 @@ class Decoded:
         self._fill()
 
     def _fill(self):
-        self.pushed.fill(self.shared.untold.append, len(self.tasks))
-        while len(self.tasks) < self.depth and (self.pushed.ready or not self.pushed.is_listed):
+        self.places.fill(len(self.tasks))
+        while len(self.tasks) < self.depth and (self.places.ready or not self.places.is_listed):
             try:
-                place = self.pushed.take()
+                place = self.places.take()
             except StopIteration:
                 return
             task = _Task(self.batch, place, self.base)
             self.batch += 1
             self.tasks.append(task)
             self.shared.put(task)
+        if self.places.ahead.foreseen and self.shared.untold and not self.places.ready:
+            # It has no task yet that would have the stream told.
+            task = _Task(self.batch, None, self.base)
+            task.is_dropped = True
+            self.shared.put(task)
 
     def next(self):
         if not self.tasks:
             self._fill()
         if not self.tasks:
-            self.pushed.take()  # raises what the order has ended by
+            self.places.take()  # raises what the order has ended by
         task = self.tasks[0]
         if not self.is_handed_out:
             real = self.indices.hand_out(task.place)
@@ -272,8 +289,9 @@ class Decoded:
         """The sampler has gone another way than was foreseen."""
         batch = self.tasks[0].batch
         self._drop()
+        self.places.give_up()
         self.batch = batch + 1
-        self.is_handed_out = self.pushed.has_ended = False
+        self.is_handed_out = False
         if self.indices.limit != 1:
             self._fill()
         files = self.shared.files
@@ -283,15 +301,16 @@ class Decoded:
     def _drop(self):
         for task in self.tasks:
             task.is_dropped = True
+        with self.shared.turn:  # a thread that has begun to take one takes it as it was told
+            for task in self.tasks:
+                if isinstance(task.place, Pushed):
+                    task.place.is_wanted = False
         self.tasks.clear()
-        with self.shared.turn:
-            self.shared.untold.clear()
-            self.stream.rest()
-        self.pushed.ready.clear()
 
     def rest(self):
+        self.places.rest(is_broken_off=bool(self.tasks))
         self._drop()
-        self.indices = self.pushed = None
+        self.indices = None
 
     def close(self):
         for task in self.tasks:

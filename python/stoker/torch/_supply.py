@@ -5,7 +5,7 @@ begin() starts one, prime() draws and fetches what torch would by then, next() g
 raises StopIteration, rest() gives up what is left of it. One that is_broken is not used again.
 """
 
-import collections
+from stoker.torch._foresight import Ahead
 
 
 class Inline:
@@ -16,7 +16,7 @@ class Inline:
     def __init__(self, fetch):
         self.fetch = fetch
 
-    def begin(self, indices, base, is_first, batch):
+    def begin(self, indices, base, is_first, batch, foresee=None):
         self.indices = indices
 
     def prime(self):
@@ -40,50 +40,48 @@ class Window:
     def __init__(self, workers, timeout):
         self.workers = workers
         self.timeout = timeout
-        self.jobs = collections.deque()  # (index, job) in the order of the batches
+        self.ahead = Ahead(workers.forget)
+        self.jobs = self.ahead.ready  # (index, job) in the order of the batches
 
-    def begin(self, indices, base, is_first, batch):
-        self.indices, self.base, self.batch = indices, base, batch
-        self.has_ended, self.failure = False, None
+    def begin(self, indices, base, is_first, batch, foresee=None):
+        """foresee: None, or asked for a Foresight when the order has ended; it may have none."""
+        self.base = base
         self.is_handed_out = False  # the order has been told that the first job is asked for
-        self.workers.begin(base, is_first)
+        self.follows = None  # the base that the workers have been told of beyond this iteration
+        if not self.ahead.begin(indices, foresee, batch, base):
+            self.workers.begin(base, is_first)
 
     def prime(self):
-        self.indices.prime()
+        self.ahead.indices.prime()
         self._fill()
 
+    def _submit(self, index, batch, foresight):
+        base = self.base if foresight is None else foresight.base
+        if foresight is not None and self.follows is None:
+            self.follows = base
+            self.workers.follow(base)
+        return self.workers.submit(batch, index, base)
+
     def _fill(self):
-        limit = self.indices.limit
-        depth = self.workers.depth if limit is None else limit
-        while len(self.jobs) < depth and not self.has_ended:
-            try:
-                index = self.indices.take()
-            except StopIteration:
-                self.has_ended = True
-                return
-            except Exception as error:  # of the sampler: raised behind what it has given
-                self.has_ended, self.failure = True, error
-                return
-            self.jobs.append((index, self.workers.submit(self.batch, index, self.base)))
-            self.batch += 1
+        limit = self.ahead.indices.limit
+        self.ahead.fill(self.workers.depth if limit is None else limit, self._submit)
 
     def _redo(self, real):
         """The sampler has gone another way than was foreseen: begins again from there."""
         self.workers.cancel([job for _, job in self.jobs])
-        self.batch -= len(self.jobs)
-        self.jobs.clear()
-        self.has_ended = False
-        self.jobs.append((real, self.workers.submit(self.batch, real, self.base)))
-        self.batch += 1
+        if self.follows is not None:
+            self.follows = None
+            self.workers.follow(self.base)
+        self.ahead.restart()
+        self.ahead.add(real, self._submit)
 
     def next(self):
         if not self.jobs:
             self._fill()
         if not self.jobs:
-            failure, self.failure = self.failure, None
-            raise failure or StopIteration
+            self.ahead.end()
         if not self.is_handed_out:
-            real = self.indices.hand_out(self.jobs[0][0])
+            real = self.ahead.indices.hand_out(self.jobs[0][0])
             self.is_handed_out = True
             if real is not None:
                 self._redo(real)
@@ -100,7 +98,7 @@ class Window:
     def _advance(self):
         self.jobs.popleft()
         self.is_handed_out = False
-        if self.indices.limit != 1:  # one alone is drawn when it is asked for
+        if self.ahead.indices.limit != 1:  # one alone is drawn when it is asked for
             self._fill()
 
     @property
@@ -109,9 +107,9 @@ class Window:
 
     def rest(self):
         self.workers.cancel([job for _, job in self.jobs])
-        self.jobs.clear()
-        self.indices = None
+        self.ahead.rest()
 
     def close(self):
         self.rest()
+        self.ahead.give_up()
         self.workers.close()

@@ -133,10 +133,15 @@ class Threads:
                 del error  # its traceback knows this frame
         return job.value
 
+    def follow(self, base):
+        """What is submitted from here on is of another iteration."""
+
     def cancel(self, jobs):
         """Leaves out what is not begun yet of jobs that nobody waits for."""
         for job in jobs:
             job.is_dropped = True
+
+    forget = cancel
 
     def close(self):
         try:

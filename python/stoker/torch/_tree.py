@@ -87,9 +87,10 @@ class Writer:
 
     before     the parts that have been made
     is_stable  (pointer, bytes): whether that memory waits for the fence
+    capture    a Capture, which takes the tensors of devices
     """
 
-    def __init__(self, before, is_stable, may_pickle):
+    def __init__(self, before, is_stable, may_pickle, capture):
         self.tensors = {}  # name: (type, shape, buffer), as stoker.Checkpoints.save() takes them
         self.blobs = {}
         self.loose = {}  # the same as tensors, of what must be made again in each save
@@ -100,7 +101,7 @@ class Writer:
         self._all_seen = [*(part.seen for part in before), self.seen]
         self._names = [self.tensors, self.loose, *(part.names for part in before)]
         self._blob_names = [self.blobs, {FORM}, *(part.blob_names for part in before)]
-        self._is_stable, self._may_pickle = is_stable, may_pickle
+        self._is_stable, self._may_pickle, self._capture = is_stable, may_pickle, capture
 
     def encode(self, thing, path):
         """The node of a tree. path: of names and keys, for names and messages."""
@@ -197,15 +198,14 @@ class Writer:
         if n_bytes == 0:
             self.tensors[name] = (known[1], shape, b"")
             return
-        own = reachable(tensor)
-        is_copy = own is not tensor and own.data_ptr() != tensor.data_ptr()
+        memory, is_copy = memory_of(tensor, n_bytes, self._capture)
         # A copy that nobody else has is not changed by anybody.
         if is_copy or self._is_stable(tensor.data_ptr(), n_bytes):
             self.stable.add(name)
         if is_copy:
             self.copied.append((name, len(self.leaves) - 1, n_bytes))
         place = self.loose if is_copy else self.tensors
-        place[name] = (known[1], shape, _dtypes.memory_of(own, n_bytes))
+        place[name] = (known[1], shape, memory)
 
     def _array(self, thing, path):
         name = self._name(path, self._names)
@@ -215,11 +215,15 @@ class Writer:
         return Node(type(thing), dumps([letter, name, *like]), (name, like))
 
 
-def reachable(tensor):
-    """A tensor, or a copy of it on the CPU and contiguous."""
-    if not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_conj() or tensor.is_neg():
-        return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    return tensor
+def memory_of(tensor, n_bytes, capture):
+    """(memory of the host where a tensor's bytes are, or will be once it is captured; whether that
+    is a copy)."""
+    if capture.holds(tensor):
+        return capture.take(tensor, n_bytes), True
+    if tensor.is_cpu and tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
+        return _dtypes.memory_of(tensor, n_bytes), False
+    copied = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    return _dtypes.memory_of(copied, n_bytes), copied.data_ptr() != tensor.data_ptr()
 
 
 def stored_array(thing):

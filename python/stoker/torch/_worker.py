@@ -88,12 +88,13 @@ class Worker:
     def __init__(self, sock, number, count):
         self.sock, self.number, self.count = sock, number, count
         self.pending = collections.deque()
-        self.fetch = self.base = self.is_keyed = None
+        self.fetch = self.is_keyed = None
         self.broken = None  # why there is no data set
 
-    def read(self, block):
-        """Takes messages in: all that are there, or the first one. False: the end."""
-        while block or select.select([self.sock], [], [], 0)[0]:
+    def read(self):
+        """Takes messages in: all that are there, and where nothing waits the next one. False: the
+        end."""
+        while not self.pending or select.select([self.sock], [], [], 0)[0]:
             got = receive(self.sock)
             if got is None:
                 return False
@@ -102,12 +103,20 @@ class Worker:
                 for _, old_files in self.pending:
                     close(old_files)
                 self.pending.clear()
-            self.pending.append((message, files))
-            block = False
+            if message[0] == "forget":
+                self.forget(message[1])
+            else:
+                self.pending.append((message, files))
         return True
 
+    def forget(self, ticket):
+        """Leaves out what was asked for from a ticket on."""
+        self.pending = collections.deque(
+            (message, files) for message, files in self.pending
+            if message[0] != "fetch" or message[1] < ticket)
+
     def run(self):
-        while self.read(block=not self.pending):
+        while self.read():
             message, files = self.pending.popleft()
             if message[0] == "begin":
                 self.broken = None
@@ -115,29 +124,37 @@ class Worker:
                     self.begin(files, *message[1:])
                 except Exception as error:
                     self.broken = error
+            elif message[0] == "follow":
+                self.follow(message[1])
             else:
                 self.answer(*message[1:])
 
     def begin(self, files, base, is_keyed):
         """A new iteration; with a file, of a data set as it is now."""
-        self.base, self.is_keyed = base, is_keyed
+        self.is_keyed = is_keyed
         if not files:
-            return
+            return self.follow(base)
         try:
             self.fetch, init = _transport.unpack(files[0], is_shared=False)
         finally:
             close(files)
-        seed = _random.seed_worker(base, self.number)
-        torchs._worker_info = torchs.WorkerInfo(id=self.number, num_workers=self.count, seed=seed,
-                                                dataset=self.fetch.dataset)
+        _random.seed_worker(base, self.number)
+        self.follow(base)
         if init is not None:
             init(self.number)
 
-    def make(self, batch, index):
+    def follow(self, base):
+        """A new iteration over the same data set."""
+        if self.fetch is not None:
+            torchs._worker_info = torchs.WorkerInfo(
+                id=self.number, num_workers=self.count, seed=base + self.number,
+                dataset=self.fetch.dataset)
+
+    def make(self, batch, index, base):
         if self.broken is not None:
             raise self.broken
         if self.is_keyed:
-            samples = self.fetch.seeded(index, self.base, batch, _random.seed_process)
+            samples = self.fetch.seeded(index, base, batch, _random.seed_process)
         else:
             samples = self.fetch.samples(index)
         if self.fetch.collate is not default_collate(self.fetch.is_batched):
@@ -149,9 +166,9 @@ class Worker:
         finally:
             torchs._worker_info = info
 
-    def answer(self, ticket, batch, index):
+    def answer(self, ticket, batch, index, base):
         try:
-            kind, file = BATCH, _transport.pack(self.make(batch, index))
+            kind, file = BATCH, _transport.pack(self.make(batch, index, base))
         except Exception as error:
             kind, file = ERROR, _pack_error(error)
         try:

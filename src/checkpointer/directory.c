@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Looking at the directories, on the caller's thread with an aio of its own: which checkpoints
+ * there are, and removing old ones. The shared directory is looked at behind the own one.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "checkpointer/checkpointer_internal.h"
+#include "ckpt/retain.h"
+
+int
+sti_checkpointer_scans(struct sti_checkpointer *checkpointer, struct sti_scan scans[2],
+                       stk_error *err)
+{
+    struct sti_aio *aio;
+    int rc = sti_engine_aio_open(checkpointer->engine, &aio, err);
+
+    if (rc < 0)
+        return rc;
+    scans[0] = (struct sti_scan){
+        .aio = aio, .dir_fd = checkpointer->roots[0].dir_fd, .path = checkpointer->directory};
+    if (!checkpointer->shared_directory)
+        return 1;
+    scans[1] = (struct sti_scan){
+        .aio = aio, .dir_fd = checkpointer->shared.dir_fd, .path = checkpointer->shared_directory};
+    return 2;
+}
+
+int
+sti_checkpointer_find_latest(const struct sti_scan *scans, int n_scans,
+                             struct sti_manifest *manifest, const struct sti_scan **ret_scan,
+                             stk_error *err)
+{
+    struct sti_manifest other;
+    stk_error why;
+    uint32_t skipped;
+    uint32_t other_skipped;
+    int rc = sti_scan_latest(&scans[0], manifest, &skipped, err);
+
+    *ret_scan = &scans[0];
+    if (n_scans > 1) {
+        int other_rc = sti_scan_latest(&scans[1], &other, &other_skipped, &why);
+
+        if (other_rc == 0 && (rc < 0 || other.step > manifest->step)) {
+            if (rc == 0)
+                sti_manifest_fini(manifest);
+            /* What is wrong with newer ones of the own directory is told where there are any. */
+            bool is_told = rc != -ENOENT && (rc < 0 || skipped > 0);
+            skipped = is_told && rc == 0 ? skipped : other_skipped + (rc < 0 && rc != -ENOENT);
+            if (err && !is_told)
+                *err = why;
+            *manifest = other;
+            *ret_scan = &scans[1];
+            rc = 0;
+        } else if (other_rc == 0) {
+            sti_manifest_fini(&other);
+        } else if (rc == -ENOENT && other_rc != -ENOENT) {
+            if (err)
+                *err = why;
+            rc = other_rc;
+        }
+    }
+    if (rc < 0)
+        return rc;
+    return (int)(skipped < INT32_MAX ? skipped : INT32_MAX);
+}
+
+int
+sti_checkpointer_latest(struct sti_checkpointer *checkpointer, uint64_t *ret_step, stk_error *err)
+{
+    struct sti_scan scans[2];
+    const struct sti_scan *scan;
+    struct sti_manifest manifest;
+    int n_scans = sti_checkpointer_scans(checkpointer, scans, err);
+
+    if (n_scans < 0)
+        return n_scans;
+    int rc = sti_checkpointer_find_latest(scans, n_scans, &manifest, &scan, err);
+    sti_aio_close(scans[0].aio);
+    if (rc < 0)
+        return rc;
+    *ret_step = manifest.step;
+    sti_manifest_fini(&manifest);
+    return rc;
+}
+
+static void
+describe(const struct sti_scan *scan, uint64_t step, stk_ckpt_info *out)
+{
+    struct sti_manifest manifest;
+    int rc = sti_scan_manifest(scan, step, &manifest, NULL);
+
+    *out = (stk_ckpt_info){.step = step, .state = rc};
+    if (rc < 0)
+        return;
+    out->bytes = manifest.layout.stream_bytes;
+    out->created_ns = manifest.created_ns;
+    out->tensors = manifest.layout.n_tensors;
+    out->parts = manifest.n_parts;
+    out->world = manifest.world;
+    out->state = sti_scan_check_parts(scan, &manifest, NULL);
+    sti_manifest_fini(&manifest);
+}
+
+/* The better of what the directories have of a step. */
+static void
+describe_best(const struct sti_scan *scans, int n_scans, uint64_t step, stk_ckpt_info *out)
+{
+    stk_ckpt_info other;
+
+    describe(&scans[0], step, out);
+    if (n_scans == 1 || out->state == 0)
+        return;
+    describe(&scans[1], step, &other);
+    if (other.state == 0 || out->state == -ENOENT)
+        *out = other;
+}
+
+static int
+compare_steps(const void *left, const void *right)
+{
+    const uint64_t *a = left;
+    const uint64_t *b = right;
+
+    return *a > *b ? -1 : *a < *b; /* newest first */
+}
+
+/* The steps of all directories, each once. ret_steps: returns owned. */
+static int
+find_steps(const struct sti_scan *scans, int n_scans, uint64_t **ret_steps, uint32_t *ret_n,
+           stk_error *err)
+{
+    uint64_t *own;
+    uint64_t *more = NULL;
+    uint64_t *all = NULL;
+    uint32_t n_own;
+    uint32_t n_more = 0;
+    uint32_t n = 0;
+    int rc = sti_scan_steps(&scans[0], &own, &n_own, err);
+
+    if (rc < 0)
+        return rc;
+    if (n_scans > 1)
+        rc = sti_scan_steps(&scans[1], &more, &n_more, err);
+    if (rc == 0) {
+        all = sti_mem_new((size_t)n_own + n_more, sizeof(*all));
+        if (!all)
+            rc = sti_error_set(err, -ENOMEM, "no memory for the list of checkpoints");
+    }
+    for (uint32_t at = 0; all && at < n_own + n_more; at++)
+        all[at] = at < n_own ? own[at] : more[at - n_own];
+    if (all && n_own + n_more > 0)
+        qsort(all, n_own + n_more, sizeof(*all), compare_steps);
+    for (uint32_t at = 0; all && at < n_own + n_more; at++)
+        if (n == 0 || all[n - 1] != all[at])
+            all[n++] = all[at];
+    sti_mem_free(own);
+    sti_mem_free(more);
+    *ret_steps = all;
+    *ret_n = n;
+    return rc;
+}
+
+int
+sti_checkpointer_list(struct sti_checkpointer *checkpointer, stk_ckpt_info *out, uint32_t capacity,
+                      uint32_t *ret_total, stk_error *err)
+{
+    struct sti_scan scans[2];
+    uint64_t *steps;
+    uint32_t n;
+    int n_scans = sti_checkpointer_scans(checkpointer, scans, err);
+
+    if (n_scans < 0)
+        return n_scans;
+    int rc = find_steps(scans, n_scans, &steps, &n, err);
+    if (rc == 0) {
+        uint32_t n_out = n < capacity ? n : capacity;
+
+        for (uint32_t at = 0; at < n_out; at++)
+            describe_best(scans, n_scans, steps[at], &out[at]);
+        sti_mem_free(steps);
+        *ret_total = n;
+        rc = (int)(n_out < INT32_MAX ? n_out : INT32_MAX);
+    }
+    sti_aio_close(scans[0].aio);
+    return rc;
+}
+
+static int
+prune_old(const struct sti_scan *scan, uint32_t keep, uint32_t *n_removed, stk_error *err)
+{
+    struct sti_retain *retain = sti_mem_new(1, sizeof(*retain));
+    struct sti_aio_op op = {.kind = STI_AIO_LIST};
+
+    if (!retain)
+        return sti_error_set(err, -ENOMEM, "no memory to prune");
+    *retain = (struct sti_retain){.dir_fd = scan->dir_fd, .keep = keep, .protect_step = UINT64_MAX};
+    while (sti_retain_next(retain, &op))
+        (void)sti_aio_run(scan->aio, &op); /* the machine looks at the result */
+    int rc = retain->result;
+    if (rc < 0)
+        (void)sti_error_set_path(err, rc, scan->path, "%s cannot be removed: %s", retain->name,
+                                 sti_error_text(rc));
+    *n_removed += retain->n_removed;
+    sti_retain_fini(retain);
+    sti_mem_free(retain);
+    return rc;
+}
+
+static int
+prune_orphans(struct sti_checkpointer *checkpointer, const struct sti_scan *scan,
+              uint32_t *n_removed, stk_error *err)
+{
+    uint32_t n_roots = checkpointer->resolved.n_roots;
+    const char **roots = sti_mem_new(n_roots, sizeof(*roots));
+    uint32_t n = 0;
+
+    if (!roots)
+        return sti_error_set(err, -ENOMEM, "no memory to prune");
+    for (uint32_t idx = 0; idx < n_roots; idx++)
+        roots[idx] = checkpointer->roots[idx].path;
+    int rc = sti_scan_remove_orphans(scan, roots, n_roots, &n, err);
+    *n_removed += n;
+    sti_mem_free(roots);
+    return rc;
+}
+
+int
+sti_checkpointer_prune(struct sti_checkpointer *checkpointer, uint32_t keep, bool orphans,
+                       uint32_t *ret_removed, stk_error *err)
+{
+    struct sti_saver_status status = {0};
+    struct sti_scan scans[2];
+    uint32_t n_removed = 0;
+
+    if (!checkpointer->saver)
+        return sti_error_set(err, -EROFS, "the checkpointer was opened with read_only");
+    if (keep == 0)
+        return sti_error_set(err, -EINVAL, "keep 0: at least one checkpoint stays");
+    sti_saver_get_status(checkpointer->saver, &status);
+    if (status.unfinished > 0)
+        return sti_error_set(err, -EBUSY, "a save is under way; wait for it first");
+    sti_saver_drain(checkpointer->saver); /* its own removals may still go on */
+    if (checkpointer->drain)
+        sti_saver_drain(checkpointer->drain);
+    int n_scans = sti_checkpointer_scans(checkpointer, scans, err);
+    if (n_scans < 0)
+        return n_scans;
+    int rc = prune_old(&scans[0], keep, &n_removed, err);
+    if (rc == 0 && orphans)
+        rc = prune_orphans(checkpointer, &scans[0], &n_removed, err);
+    sti_aio_close(scans[0].aio);
+    if (ret_removed)
+        *ret_removed = n_removed;
+    return rc;
+}

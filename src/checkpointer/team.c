@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ranks that save together. The port is attached before the agreement: who has agreed may
+ * vote at once, and rank 0 keeps a ballot that comes before it saves itself.
+ *
+ * Threads: join and leave are the program's, the vote is the loop's.
+ */
+#include "checkpointer/team.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stddef.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "checkpointer/place.h"
+#include "ckpt/vote_ranks.h"
+
+/* Of what ranks say to each other: what differs in it cannot work together. */
+#define TEAM_VERSION 1
+
+enum fact {
+    FACT_VERSION, /* first: what the others mean depends on it */
+    FACT_CHUNK_BYTES,
+    FACT_CHECKED,
+    FACT_WRITERS,
+    FACT_SHARED,
+    FACTS_ALIKE, /* those before are the same on all ranks */
+    FACT_CODE = FACTS_ALIKE,
+    FACT_SESSION,
+    FACT_SOCKET,
+    FACTS
+};
+
+static const char *const names[FACTS_ALIKE] = {
+    [FACT_VERSION] = "version of the vote", [FACT_CHUNK_BYTES] = "chunk_bytes",
+    [FACT_CHECKED] = "check_replicas",      [FACT_WRITERS] = "writers",
+    [FACT_SHARED] = "shared directories",
+};
+
+_Static_assert(FACTS * 8 <= STI_COMM_SHARE_MAX, "facts are a share of a gathering");
+
+static struct sti_peers *
+peers_of(const struct sti_team *team)
+{
+    return sti_engine_peers(team->engine);
+}
+
+static uint64_t
+fact_of(const uint64_t *all, uint32_t rank, enum fact fact)
+{
+    return le64toh(all[(size_t)rank * FACTS + fact]);
+}
+
+/* ---- agreeing ---------------------------------------------------------------------- */
+
+static int
+compare(const uint64_t *all, uint32_t world, stk_error *err)
+{
+    for (uint32_t rank = 0; rank < world; rank++) {
+        int code = (int)(int64_t)fact_of(all, rank, FACT_CODE);
+
+        if (fact_of(all, rank, FACT_VERSION) != TEAM_VERSION || code == 0)
+            continue;
+        (void)sti_error_set(err, -ECANCELED, "rank %" PRIu32 " cannot open its checkpointer: %s",
+                            rank, sti_error_text(code));
+        if (err)
+            err->rank = (int)rank;
+        return -ECANCELED;
+    }
+    for (int fact = 0; fact < FACTS_ALIKE; fact++)
+        for (uint32_t rank = 1; rank < world; rank++) {
+            uint64_t first = fact_of(all, 0, (enum fact)fact);
+            uint64_t value = fact_of(all, rank, (enum fact)fact);
+
+            if (value == first)
+                continue;
+            (void)sti_error_set(err, STK_E_MISMATCH,
+                                "the ranks' checkpointers differ: rank 0 has %s %" PRIu64
+                                ", rank %" PRIu32 " has %" PRIu64,
+                                names[fact], first, rank, value);
+            if (err)
+                err->rank = (int)rank;
+            return STK_E_MISMATCH;
+        }
+    return 0;
+}
+
+/* Where each rank is, as far as it matters for who writes. */
+static int
+take_places(struct sti_team *team, const uint64_t *all, uint32_t writers)
+{
+    const struct sti_comm *comm = sti_peers_comm(peers_of(team));
+
+    if (writers == STK_WRITERS_ALL)
+        return 0;
+    team->places = sti_mem_new(team->world, sizeof(team->places[0]));
+    if (!team->places)
+        return -ENOMEM;
+    for (uint32_t rank = 0; rank < team->world; rank++) {
+        uint32_t socket =
+            writers == STK_WRITERS_SOCKET ? (uint32_t)fact_of(all, rank, FACT_SOCKET) : 0;
+
+        team->places[rank] = sti_comm_node_of(comm, rank) * STI_PLACE_SOCKETS_MAX + socket;
+    }
+    return 0;
+}
+
+static int
+agree(struct sti_team *team, const struct sti_team_opts *opts, stk_error *err)
+{
+    uint64_t *all = sti_mem_new((size_t)team->world, FACTS * sizeof(*all));
+    uint64_t mine[FACTS] = {[FACT_VERSION] = TEAM_VERSION,
+                            [FACT_CHUNK_BYTES] = opts->chunk_bytes,
+                            [FACT_CHECKED] = opts->is_checked,
+                            [FACT_WRITERS] = opts->writers,
+                            [FACT_SHARED] = opts->is_shared,
+                            [FACT_CODE] = (uint64_t)(int64_t)opts->code,
+                            [FACT_SESSION] = opts->session,
+                            [FACT_SOCKET] =
+                                opts->writers == STK_WRITERS_SOCKET ? sti_place_socket() : 0};
+    stk_error unused;
+
+    if (!all)
+        return sti_error_set(err, -ENOMEM, "no memory for what %" PRIu32 " ranks say", team->world);
+    for (int at = 0; at < FACTS; at++)
+        mine[at] = htole64(mine[at]);
+    /* Why this rank cannot is more than that the others do not come either. */
+    int rc =
+        sti_peers_gather(peers_of(team), mine, sizeof(mine), all, opts->code < 0 ? &unused : err);
+    if (opts->code < 0)
+        rc = opts->code;
+    if (rc == 0)
+        rc = compare(all, team->world, err);
+    if (rc == 0) {
+        team->session = fact_of(all, 0, FACT_SESSION);
+        rc = take_places(team, all, opts->writers);
+        if (rc < 0)
+            (void)sti_error_set(err, rc, "no memory for where the ranks are");
+    }
+    sti_mem_free(all);
+    return rc;
+}
+
+static void
+ignore_peer(void *context, uint32_t rank, int code)
+{
+    (void)context; /* who does not vote in time is named, why ever */
+    (void)rank;
+    (void)code;
+}
+
+static int
+open_vote(struct sti_team *team, struct sti_team_vote *vote, uint64_t timeout_ns)
+{
+    const struct sti_vote_ranks_opts opts = {.comm = sti_peers_comm(peers_of(team)),
+                                             .timeout_ns = timeout_ns};
+    int rc = sti_vote_ranks_new(&vote->vote, &opts);
+
+    if (rc < 0)
+        return rc;
+    vote->port = (struct sti_port){
+        .context = vote->vote, .request = sti_vote_ranks_on_request, .peer = ignore_peer};
+    rc = sti_peers_attach(peers_of(team), &vote->port);
+    if (rc < 0) {
+        sti_vote_free(vote->vote);
+        vote->vote = NULL;
+        return rc;
+    }
+    sti_vote_ranks_set_verb(vote->vote, vote->port.verb);
+    return 0;
+}
+
+/* All of them on every rank, or the ranks' verbs would differ from then on. */
+static int
+open_votes(struct sti_team *team, uint64_t timeout_ns)
+{
+    int rc = 0;
+
+    for (int at = 0; rc == 0 && at < STI_TEAM_TOPICS; at++)
+        rc = open_vote(team, &team->votes[at], timeout_ns);
+    return rc;
+}
+
+/* What a team is without its agreement. */
+static int
+set_up(struct sti_team *team, uint64_t timeout_ns)
+{
+    const struct sti_comm *comm = sti_peers_comm(peers_of(team));
+    int rc = sti_mutex_init(&team->lock, STI_RANK_LEAF);
+
+    if (rc < 0)
+        return rc;
+    rc = sti_cond_init(&team->ended);
+    if (rc < 0)
+        goto err_lock;
+    team->rank = sti_comm_rank(comm);
+    team->world = sti_comm_world(comm);
+    rc = open_votes(team, timeout_ns);
+    if (rc < 0)
+        sti_team_leave(team);
+    return rc;
+
+err_lock:
+    sti_mutex_fini(&team->lock);
+    *team = (struct sti_team){0};
+    return rc;
+}
+
+int
+sti_team_join(struct sti_team *team, const struct sti_team_opts *opts, stk_error *err)
+{
+    *team = (struct sti_team){.engine = opts->engine};
+    int rc = set_up(team, opts->timeout_ns);
+
+    if (rc < 0)
+        return sti_error_set(err, rc,
+                             rc == -E2BIG
+                                 ? "more checkpointers and loaders have been opened than one "
+                                   "engine can tell apart"
+                                 : "no memory for the ranks' vote");
+    rc = agree(team, opts, err);
+    if (rc < 0)
+        sti_team_leave(team);
+    return rc;
+}
+
+/* ---- leaving ----------------------------------------------------------------------- */
+
+static bool
+are_idle(const struct sti_team *team)
+{
+    for (int at = 0; at < STI_TEAM_TOPICS; at++)
+        if (team->votes[at].vote && !sti_vote_ranks_is_idle(team->votes[at].vote))
+            return false;
+    return true;
+}
+
+/* Whether the votes' last messages have left, on the loop. */
+static uint64_t
+look(void *context)
+{
+    struct sti_team *team = context;
+
+    if (!are_idle(team))
+        return UINT64_MAX; /* the votes wake the loop */
+    sti_mutex_lock(&team->lock);
+    team->is_idle = true;
+    sti_cond_broadcast(&team->ended);
+    sti_mutex_unlock(&team->lock);
+    return UINT64_MAX;
+}
+
+static void
+begin_leaving(void *context)
+{
+    sti_vote_ranks_leave(context);
+}
+
+void
+sti_team_leave(struct sti_team *team)
+{
+    struct sti_task task = {.step = look, .context = team};
+
+    if (!team->engine)
+        return;
+    struct sti_loop *loop = sti_engine_loop(team->engine);
+    for (int at = 0; at < STI_TEAM_TOPICS; at++)
+        if (team->votes[at].vote) {
+            /* Who has no saver is woken, too. */
+            sti_vote_join(team->votes[at].vote, team->rank, sti_loop_aio(loop));
+            sti_peers_detach(peers_of(team), &team->votes[at].port, begin_leaving);
+        }
+    sti_loop_attach(loop, &task);
+    sti_loop_wake(loop);
+    sti_mutex_lock(&team->lock);
+    while (!team->is_idle)
+        sti_cond_wait(&team->ended, &team->lock);
+    sti_mutex_unlock(&team->lock);
+    sti_loop_detach(loop, &task);
+    for (int at = 0; at < STI_TEAM_TOPICS; at++)
+        sti_vote_free(team->votes[at].vote);
+    sti_mem_free(team->places);
+    sti_cond_fini(&team->ended);
+    sti_mutex_fini(&team->lock);
+    *team = (struct sti_team){0};
+}
