@@ -161,6 +161,7 @@ end_phase(const struct bench *bench, const struct mark *began, const struct mark
     phase->engine.loop_wakeups -= began->engine.loop_wakeups;
     phase->engine.io_errors -= began->engine.io_errors;
     phase->engine.allocations -= began->engine.allocations;
+    phase->engine.mapped_bytes -= began->engine.mapped_bytes;
     phase->loader = (stk_loader_stats){STK_LOADER_STATS_INIT};
     rc = stk_loader_get_stats(bench->loader, epoch, &phase->loader);
     if (rc < 0)

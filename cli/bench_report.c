@@ -52,10 +52,13 @@ waits_json(const stk_loader_stats *stats)
 static json_t *
 engine_json(const stk_engine_stats *stats)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "reads", count(stats->reads), "read_bytes",
-                     count(stats->read_bytes), "submit_calls", count(stats->submit_calls),
-                     "loop_wakeups", count(stats->loop_wakeups), "io_errors",
-                     count(stats->io_errors), "allocations", count(stats->allocations));
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i}", "reads",
+                     count(stats->reads), "read_bytes", count(stats->read_bytes), "submit_calls",
+                     count(stats->submit_calls), "loop_wakeups", count(stats->loop_wakeups),
+                     "io_errors", count(stats->io_errors), "allocations", count(stats->allocations),
+                     "mapped_bytes", count(stats->mapped_bytes), "ram_bytes",
+                     count(stats->ram_bytes), "ssd_bytes", count(stats->ssd_bytes), "node_rank",
+                     (int)stats->node_rank, "node_ranks", (int)stats->node_ranks);
 }
 
 static json_t *

@@ -50,6 +50,7 @@ const char cmd_bench_help[] =
     "  --start-timeout-ms N that all ranks have to come and to open the same; default 60000\n"
     "  --peer-timeout-ms N that a rank has to answer; default 10000\n"
     "  --close-timeout-ms N that a rank which is done serves the others at most; default 60000\n"
+    "  --tiers-per-rank    --tier is what each rank has; else the ranks of a machine share it\n"
     "\n"
     "Loader\n"
     "  --policy P          next-use (default), lru, pin or none; with ranks also coordinated\n"
@@ -156,7 +157,7 @@ struct parsed {
     uint64_t token_bytes;
     uint64_t origin_rate, origin_latency_us, ssd_rate, ssd_latency_us;
     uint64_t start_timeout_ms, peer_timeout_ms, close_timeout_ms;
-    bool drop_last, buffered, rebuild, json, alone, has_world;
+    bool drop_last, buffered, rebuild, json, alone, has_world, tiers_per_rank;
 };
 
 /* The library checks ranges and says what they are; here a value must only fit its field.
@@ -190,6 +191,7 @@ parse(struct bench_load_request *r, struct parsed *p, int argc, char **argv)
         {"start-timeout-ms", CLI_U64, &p->start_timeout_ms, 1, max, NULL, NULL},
         {"peer-timeout-ms", CLI_U64, &p->peer_timeout_ms, 1, max, NULL, NULL},
         {"close-timeout-ms", CLI_U64, &p->close_timeout_ms, 1, max, NULL, NULL},
+        {"tiers-per-rank", CLI_FLAG, &p->tiers_per_rank, 0, 0, NULL, NULL},
         {"rank", CLI_U64, &p->rank, 0, max, NULL, NULL},
         {"drop-last", CLI_FLAG, &p->drop_last, 0, 0, NULL, NULL},
         {"policy", CLI_CHOICE, &r->loader.policy, 0, 0, policies, NULL},
@@ -328,6 +330,7 @@ join_ranks(const char *command, struct bench_load_request *request, const struct
     ranks.comm.start_timeout_ms = (uint32_t)p->start_timeout_ms;
     ranks.comm.timeout_ms = (uint32_t)p->peer_timeout_ms;
     ranks.comm.close_timeout_ms = (uint32_t)p->close_timeout_ms;
+    ranks.comm.tiers_per_rank = p->tiers_per_rank;
     request->engine.comm = &ranks.comm;
     request->order.world = ranks.comm.world;
     request->order.rank = ranks.comm.rank;

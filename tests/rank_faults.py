@@ -6,7 +6,9 @@ bytes or with an error that names the rank. All are terminated at once: nothing 
 
     rank_faults.py STOKER
 
-Rank 3 is in a network namespace of its own where root is and ip; else no link is cut."""
+Rank 3 is in a network namespace of its own where root is and ip; else no link is cut. Then all are
+on one machine and read each other's memory as fast as they can, and one is killed or stopped in the
+midst of that."""
 import json
 import os
 import random
@@ -21,6 +23,8 @@ WORLD = 4
 LOST = 3
 SAMPLES, SAMPLE_BYTES = 120, 40000
 EPOCHS = 4
+BUSY_EPOCHS = 400
+BUSY_ROUNDS = 4
 START_MS, PEER_MS, CLOSE_MS = 4000, 700, 3000
 LIMIT_S = 60
 SKIP = 77
@@ -91,28 +95,29 @@ class Hosts:
         self.address = "127.0.0.1"
 
 
-def command_of(stoker, folder):
+def command_of(stoker, folder, epochs=EPOCHS):
     return [stoker, "bench", "load", folder, "--format", "folder", "--json", "--crc", "--layout",
-            "raw", "--seed", "3", "--batch", "4", "--epochs", str(EPOCHS)]
+            "raw", "--seed", "3", "--batch", "4", "--epochs", str(epochs)]
 
 
-def expected_crcs(stoker, folder):
+def expected_crcs(stoker, folder, epochs=EPOCHS):
     """What each rank must read, by one process that is alone."""
     crcs = []
     for rank in range(WORLD):
         out = subprocess.run(
-            command_of(stoker, folder) + ["--quiet", "--world", str(WORLD), "--rank", str(rank)],
+            command_of(stoker, folder, epochs) +
+            ["--quiet", "--world", str(WORLD), "--rank", str(rank)],
             capture_output=True, text=True, check=True, timeout=LIMIT_S).stdout
         crcs.append(json.loads(out)["crc32"])
     return crcs
 
 
 class Job:
-    def __init__(self, hosts, stoker, folder):
+    def __init__(self, hosts, stoker, folder, epochs=EPOCHS, compute_us=60000):
         global next_port
         next_port += 1
         more = ["--tier", "ram:16M", "--ram-bytes", str((SAMPLES // WORLD + 1) * SAMPLE_BYTES),
-                "--staging-bytes", str(12 * SAMPLE_BYTES), "--compute-us", "60000",
+                "--staging-bytes", str(12 * SAMPLE_BYTES), "--compute-us", str(compute_us),
                 "--start-timeout-ms", str(START_MS), "--peer-timeout-ms", str(PEER_MS),
                 "--close-timeout-ms", str(CLOSE_MS)]
         self.ranks = []
@@ -120,8 +125,9 @@ class Job:
             given = {"RANK": str(rank), "WORLD_SIZE": str(WORLD), "STOKER_ADDR": hosts.address,
                      "STOKER_PORT": str(next_port), "STOKER_SECRET": "of the test"}
             self.ranks.append(subprocess.Popen(
-                hosts.prefix(rank) + command_of(stoker, folder) + more, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, text=True, env={**os.environ, **given}))
+                hosts.prefix(rank) + command_of(stoker, folder, epochs) + more,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                env={**os.environ, **given}))
 
     def wait_for(self, phase):
         """Until the job is in a phase; the first epoch of 8 batches takes half a second."""
@@ -204,6 +210,44 @@ def terminate_all(hosts, stoker, folder, phase):
               f"terminated in {phase}: rank {rank} ends by {code} in {took_s:.1f} s: {err}")
 
 
+class OneMachine:
+    """No namespaces: ranks that share a machine."""
+    names = ()
+    address = "127.0.0.1"
+
+    @staticmethod
+    def prefix(_):
+        return []
+
+
+def lose_in_the_midst(stoker, folder):
+    """While all read each other's memory and wait for nothing else."""
+    hosts = OneMachine()
+    crcs = expected_crcs(stoker, folder, BUSY_EPOCHS)
+    began = time.monotonic()
+    whole = Job(hosts, stoker, folder, BUSY_EPOCHS, 0).end()
+    took_s = time.monotonic() - began
+    check(judge("all of one machine", whole, crcs) == WORLD, f"four ranks run: {whole}")
+    for rank, (code, out, _, _) in whole.items():
+        if code == 0:
+            mapped = json.loads(out)["engine"]["mapped_bytes"]
+            check(mapped > 10 * SAMPLES * SAMPLE_BYTES, f"rank {rank} reads {mapped} in place")
+    drawn = random.Random(9)
+    for at in range(BUSY_ROUNDS):
+        how = signal.SIGSTOP if at % 2 else signal.SIGKILL
+        job = Job(hosts, stoker, folder, BUSY_EPOCHS, 0)
+        job.wait_for("later")
+        time.sleep(drawn.uniform(0, took_s / 3))
+        lost = job.ranks[LOST]
+        check(lost.poll() is None, "the job lasts until a rank is lost")
+        lost.send_signal(how)
+        results = job.end((LOST,))
+        n_good = judge(f"{how.name} in the midst", results, crcs)
+        check(n_good == WORLD - 1, f"{how.name} in the midst: {n_good} ended well: {results}")
+        print(f"{how.name} in the midst: {n_good} of {len(results)} read on, "
+              f"{max(took for _, _, _, took in results.values()):.1f} s", flush=True)
+
+
 def main():
     stoker = os.path.abspath(sys.argv[1])
     hosts = Hosts()
@@ -223,6 +267,7 @@ def main():
                 for how in ("killed", "stopped") + (("cut",) if hosts.names else ()):
                     lose(hosts, stoker, folder, crcs, how, phase)
                 terminate_all(hosts, stoker, folder, phase)
+            lose_in_the_midst(stoker, folder)
     finally:
         hosts.remove()
     print("failed checks:", failed)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ranks_util.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -71,7 +72,8 @@ open_engine(struct rank *rank)
                                 .exchange_context = rank,
                                 .start_timeout_ms = 20000,
                                 .timeout_ms = job->timeout_ms,
-                                .close_timeout_ms = job->close_timeout_ms};
+                                .close_timeout_ms = job->close_timeout_ms,
+                                .tiers_per_rank = job->tiers_per_rank};
     const stk_engine_opts opts = {
         STK_ENGINE_OPTS_INIT, .io_method = job->method, .tiers = job->tiers, .workers = 1,
         .queue_depth = 16,    .io_threads = 2,          .comm = &comm};
@@ -93,6 +95,12 @@ finish(struct rank *rank)
 {
     assert_int_equal(stk_loader_leave(rank->loader), 0);
     rank->stats = loader_stats(rank->loader, UINT64_MAX);
+    rank->engine_stats = engine_stats(rank->engine);
+    stk_error warning;
+
+    rank->warned = stk_loader_last_warning(rank->loader, &warning);
+    if (rank->warned != -ENOENT)
+        print_message("rank %u warns: %s: %s\n", rank->rank, warning.path, warning.message);
     for (uint64_t epoch = 0; epoch < rank->opts.epochs && epoch < 8; epoch++) {
         rank->epochs[epoch] = (stk_loader_stats){STK_LOADER_STATS_INIT};
         (void)stk_loader_get_stats(rank->loader, epoch, &rank->epochs[epoch]); /* if there is */

@@ -21,8 +21,10 @@ struct rank {
     int opened; /* what opening the loader gave */
     stk_error err;
     uint64_t batches;
-    stk_loader_stats stats;     /* of the run, behind its last batch */
-    stk_loader_stats epochs[8]; /* the first ones */
+    stk_loader_stats stats;        /* of the run, behind its last batch */
+    stk_loader_stats epochs[8];    /* the first ones */
+    stk_engine_stats engine_stats; /* at the end */
+    int warned;                    /* of stk_loader_last_warning() */
 };
 
 /* What is asked of a job; zero where it has no say. */
@@ -36,6 +38,7 @@ struct job {
     stk_order_opts order;
     uint32_t timeout_ms;
     uint32_t close_timeout_ms;
+    uint32_t tiers_per_rank;
     uint32_t per_node; /* ranks that say that they are on one machine; 0: all */
     /* Changes a rank's options before its loader is opened. */
     void (*change)(struct rank *rank);

@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -224,6 +226,45 @@ test_touch_brings_memory_and_keeps_bytes(void **state)
     sti_arena_close(&arena);
 }
 
+/* What others map cannot become shorter, is theirs to read only as long as it is here, and asks
+ * for no more than the process may have. */
+static void
+test_shared_arena(void **state)
+{
+    struct sti_arena arena = {0};
+    struct rlimit old, small = {.rlim_cur = 3 * MIB, .rlim_max = RLIM_INFINITY};
+    (void)state;
+
+    assert_int_equal(sti_arena_open_shared(&arena, 3 * MIB), 0);
+    assert_true(arena.is_shared);
+    assert_int_equal(arena.n_bytes, 4 * MIB);
+    assert_int_equal((uintptr_t)arena.base % (2 * MIB), 0);
+    arena.base[4 * MIB - 1] = 5;
+    assert_int_equal(ftruncate(arena.fd, (off_t)MIB), -1);
+    assert_int_equal(errno, EPERM);
+    char *view = mmap(NULL, arena.n_bytes, PROT_READ, MAP_SHARED, arena.fd, 0);
+    assert_ptr_not_equal(view, MAP_FAILED);
+    assert_int_equal(view[4 * MIB - 1], 5);
+    sti_arena_touch(&arena, 0, arena.n_bytes);
+    assert_int_equal(view[4 * MIB - 1], 5);
+    sti_arena_close(&arena);
+    assert_int_equal(((volatile char *)view)[4 * MIB - 1], 0);
+    (void)munmap(view, 4 * MIB);
+    sti_arena_close(&arena); /* twice is allowed */
+
+    assert_int_equal(sti_arena_open_shared(&arena, UINT64_MAX), -ENOMEM);
+    sti_mem_fail_at(1, 0);
+    assert_int_equal(sti_arena_open_shared(&arena, 1), -ENOMEM);
+    sti_mem_fail_at(0, 0);
+    /* Beyond this limit the kernel would send a signal. */
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    small.rlim_max = old.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    assert_int_equal(sti_arena_open_shared(&arena, 3 * MIB), -ENOSYS);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    assert_null(arena.base);
+}
+
 int
 main(void)
 {
@@ -238,6 +279,7 @@ main(void)
         cmocka_unit_test(test_arenas_are_aligned_and_long_enough),
         cmocka_unit_test(test_arena_too_large_is_refused),
         cmocka_unit_test(test_touch_brings_memory_and_keeps_bytes),
+        cmocka_unit_test(test_shared_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

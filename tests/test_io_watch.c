@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A watched descriptor ends the owner's wait with every method, and only while it is
  * readable and watched. */
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -123,6 +124,67 @@ a_watched_descriptor_ends_waits(void **state)
     check_method("sync");
 }
 
+static void
+count_done(struct sti_aio_op *op)
+{
+    ++*(int *)op->context;
+}
+
+/* A descriptor that stays readable whatever is done ends every wait; reads come all the same,
+ * in a number of waits. */
+static void
+readable_for_ever(const char *method)
+{
+    enum { READS = 4, WAITS = 100000 };
+    static char bytes[READS][4096] __attribute__((aligned(4096)));
+    struct sti_aio *aio = open_aio(method);
+    char path[] = "/tmp/stoker-watch-XXXXXX";
+    struct sti_aio_op ops[READS];
+    int n_done = 0;
+
+    if (!aio)
+        return;
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    assert_int_equal(write(file, bytes[0], sizeof(bytes[0])), sizeof(bytes[0]));
+    assert_int_equal(fsync(file), 0);
+    int fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+    assert_true(fd >= 0);
+    sti_aio_watch(aio, fd);
+    for (int round = 1; round <= 20; round++) {
+        for (int at = 0; at < READS; at++) {
+            ops[at] = (struct sti_aio_op){.kind = STI_AIO_READ_FILE,
+                                          .dir_fd = AT_FDCWD,
+                                          .path = path,
+                                          .open_flags = O_RDONLY | O_DIRECT,
+                                          .bytes = bytes[at],
+                                          .n_bytes = sizeof(bytes[at]),
+                                          .done = count_done,
+                                          .context = &n_done};
+            sti_aio_submit(aio, &ops[at]);
+        }
+        for (int at = 0; at < WAITS && n_done < READS * round; at++)
+            (void)sti_aio_wait(aio, LONG_NS);
+        assert_int_equal(n_done, READS * round);
+    }
+    sti_aio_watch(aio, -1);
+    sti_aio_close(aio);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(close(file), 0);
+    (void)unlink(path);
+}
+
+static void
+what_stays_readable_starves_nothing(void **state)
+{
+    const char *wanted = getenv("STOKER_TEST_METHODS");
+
+    (void)state;
+    if (!wanted || strstr(wanted, "uring"))
+        readable_for_ever("uring");
+    readable_for_ever("sync");
+}
+
 static int
 open_pool(void **state)
 {
@@ -141,7 +203,10 @@ close_pool(void **state)
 int
 main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_watched_descriptor_ends_waits)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_watched_descriptor_ends_waits),
+        cmocka_unit_test(what_stays_readable_starves_nothing),
+    };
 
     return cmocka_run_group_tests(tests, open_pool, close_pool);
 }

@@ -158,6 +158,14 @@ results_have_a_size_too(void **state)
     (void)state;
     assert_int_equal(stk_engine_get_stats(engine, &engine_stats_out), -EINVAL);
     assert_int_equal(stk_engine_get_stats(NULL, NULL), -EINVAL);
+    engine_stats_out.size = sizeof(engine_stats_out) + 8;
+    assert_int_equal(stk_engine_get_stats(engine, &engine_stats_out), -EINVAL);
+    /* That of 0.1.0: nothing is written behind it. */
+    engine_stats_out.size = offsetof(stk_engine_stats, mapped_bytes);
+    engine_stats_out.mapped_bytes = 77;
+    assert_int_equal(stk_engine_get_stats(engine, &engine_stats_out), 0);
+    assert_int_equal(engine_stats_out.size, offsetof(stk_engine_stats, mapped_bytes));
+    assert_int_equal(engine_stats_out.mapped_bytes, 77);
     assert_int_equal(stk_loader_get_stats(loader, UINT64_MAX, &loader_stats_out), -EINVAL);
     assert_int_equal(stk_dataset_get_info(dataset, &info), -EINVAL);
     loader_stats_out.size = sizeof(loader_stats_out);

@@ -591,12 +591,35 @@ who_waits_for_nobody_is_done_without(void **state)
     assert_true(job_origin_bytes(&job) >= sets[SET_FILES].bytes);
 }
 
+/* Ranks of one machine read each other's memory: all of it, of samples that are not short. */
+static void
+peers_of_a_machine_are_read_in_place(void **state)
+{
+    (void)state;
+    for (const char *const *comm = comms(); *comm; comm++) {
+        struct job job = job_of(&sets[SET_BIG], "sync", 100);
+        uint64_t n_bytes = 0, mapped_bytes = 0;
+
+        job.comm = *comm;
+        job_run(&job);
+        check_sums(&job);
+        for (uint32_t rank = 0; rank < job.world; rank++) {
+            n_bytes += job.ranks[rank].stats.peer_served_bytes;
+            mapped_bytes += job.ranks[rank].engine_stats.mapped_bytes;
+        }
+        assert_true(n_bytes > 0);
+        assert_int_equal(mapped_bytes, n_bytes);
+        assert_int_equal(job_origin_bytes(&job), sets[SET_BIG].bytes);
+    }
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_byte_is_read_once),
         cmocka_unit_test(fixed_batches_are_served),
+        cmocka_unit_test(peers_of_a_machine_are_read_in_place),
         cmocka_unit_test(dropped_tails_are_not_read),
         cmocka_unit_test(what_has_no_room_is_read_again),
         cmocka_unit_test(spare_room_takes_copies),

@@ -50,6 +50,11 @@ typedef int (*stk_exchange_fn)(void *context, const void *mine, size_t n_bytes, 
  * timeout_ms        a peer that does not answer in so long is given up for a while, and the
  *                   origin serves; 0: 10,000.
  * close_timeout_ms  so long a loader that is closed serves the others' at most; 0: 60,000.
+ * tiers_per_rank    0: the engine's tiers are those of this rank's machine, which all its ranks
+ *                   name alike; each has an equal part of their capacities (stk_engine_stats)
+ *                   and, in an SSD directory, a cache of its own, beside which it reads the
+ *                   others'; 32 ranks at most. 1: they are this rank's alone, however many share
+ *                   the machine.
  */
 typedef struct stk_comm_opts {
     size_t size;
@@ -69,7 +74,7 @@ typedef struct stk_comm_opts {
     uint32_t start_timeout_ms;
     uint32_t timeout_ms;
     uint32_t close_timeout_ms;
-    uint32_t reserved; /* 0 */
+    uint32_t tiers_per_rank;
 } stk_comm_opts;
 
 #define STK_COMM_OPTS_INIT .size = sizeof(stk_comm_opts)

@@ -24,7 +24,8 @@ typedef struct stk_dataset stk_dataset;
  *                removed, the oldest first, when room is needed. A directory that cannot be used
  *                does not end a run: see stk_loader_last_warning().
  *                Sizes take the suffixes K, M, G, T (powers of 1024). NULL or "": none; samples
- *                are staged only. More RAM than the machine or the control group allows is
+ *                are staged only. They are the machine's: with comm its ranks share them, see
+ *                tiers_per_rank there. More RAM than the machine or the control group allows is
  *                refused with STK_E_INFEASIBLE.
  * io_method      "auto" (NULL; uring where the kernel allows it, else sync), "uring", "sync".
  * buffered       1: never use direct I/O. The default tries it and falls back per file system.
@@ -96,11 +97,17 @@ typedef struct stk_engine_stats {
     uint64_t loop_wakeups; /* times the loop has waited and gone on */
     uint64_t io_errors;    /* operations that failed */
     uint64_t allocations;  /* calls of the allocator since open, whole library */
+    uint64_t mapped_bytes; /* that peers of this machine held, read out of their memory */
+    uint64_t ram_bytes;    /* this rank's part of the tiers */
+    uint64_t ssd_bytes;
+    uint32_t node_rank; /* which of this machine's ranks it is, 0 .. node_ranks - 1 */
+    uint32_t node_ranks;
 } stk_engine_stats;
 
 #define STK_ENGINE_STATS_INIT .size = sizeof(stk_engine_stats)
 
-/* Copies the statistics; stats->size is set by the caller. Errors: -EINVAL. Any
+/* Copies the statistics; stats->size is set by the caller, also to that of an older version,
+ * which does not have the last fields. Errors: -EINVAL. Any
  * thread. */
 STK_API int
 stk_engine_get_stats(stk_engine *engine, stk_engine_stats *stats);

@@ -3,6 +3,8 @@
 #include <stoker/engine.h>
 
 #include <errno.h>
+#include <stddef.h>
+#include <string.h>
 
 #include "api/handles.h"
 #include "api/opts.h"
@@ -84,9 +86,14 @@ stk_comm_hub_free(stk_comm_hub *hub)
 int
 stk_engine_get_stats(stk_engine *engine, stk_engine_stats *stats)
 {
-    if (!engine || !stats || stats->size != sizeof(*stats))
+    stk_engine_stats full = {STK_ENGINE_STATS_INIT};
+
+    if (!engine || !stats || stats->size < offsetof(stk_engine_stats, mapped_bytes) ||
+        stats->size > sizeof(full))
         return -EINVAL;
-    sti_engine_stats(engine->engine, stats);
+    sti_engine_stats(engine->engine, &full);
+    full.size = stats->size;
+    memcpy(stats, &full, stats->size);
     return 0;
 }
 

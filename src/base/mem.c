@@ -7,14 +7,20 @@
 #include "base/mem.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
 #endif
 #define HUGE_BYTES ((uint64_t)2 << 20)
 #define LARGE_BYTES (8 * HUGE_BYTES)
@@ -109,20 +115,23 @@ sti_mem_fail_at(uint64_t n, int sticky)
     atomic_store_explicit(&fail_countdown, n, memory_order_relaxed);
 }
 
-int
-sti_arena_open(struct sti_arena *arena, uint64_t n_bytes, int touch)
+/* The length of an arena for n_bytes; 0: there is none of that length. */
+static uint64_t
+arena_bytes(uint64_t n_bytes)
 {
-    if (n_bytes > UINT64_MAX - 2 * HUGE_BYTES)
-        return -ENOMEM;
-    if (must_fail())
-        return -ENOMEM;
-    n_bytes = (n_bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
-    if (n_bytes == 0)
-        n_bytes = HUGE_BYTES;
+    if (n_bytes > INT64_MAX - 2 * HUGE_BYTES)
+        return 0;
+    return n_bytes > 0 ? (n_bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES : HUGE_BYTES;
+}
+
+/* Maps n_bytes of a file (flags: MAP_SHARED), or of nothing, in an aligned place. */
+static int
+map_aligned(struct sti_arena *arena, uint64_t n_bytes, int flags, int fd)
+{
     /* One huge page more than needed, so that an aligned part of the right length is
      * inside. */
     uint64_t mapped = n_bytes + HUGE_BYTES;
-    char *map = mmap(NULL, mapped, PROT_READ | PROT_WRITE,
+    char *map = mmap(NULL, mapped, fd < 0 ? PROT_READ | PROT_WRITE : PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED)
         return -ENOMEM;
@@ -134,10 +143,72 @@ sti_arena_open(struct sti_arena *arena, uint64_t n_bytes, int touch)
     (void)munmap(map + skip + n_bytes, mapped - skip - n_bytes);
     arena->base = map + skip;
     arena->n_bytes = n_bytes;
+    if (fd >= 0 && mmap(arena->base, n_bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0) ==
+                       MAP_FAILED) {
+        (void)munmap(arena->base, n_bytes); /* what was to hold it */
+        return -ENOMEM;
+    }
     (void)madvise(arena->base, n_bytes, MADV_HUGEPAGE); /* advice: fine without */
     (void)madvise(arena->base, n_bytes, MADV_DONTDUMP); /* advice: fine without */
-    if (touch)
+    return 0;
+}
+
+int
+sti_arena_open(struct sti_arena *arena, uint64_t n_bytes, int touch)
+{
+    n_bytes = arena_bytes(n_bytes);
+    if (n_bytes == 0 || must_fail())
+        return -ENOMEM;
+    arena->is_shared = false;
+    int rc = map_aligned(arena, n_bytes, MAP_PRIVATE, -1);
+
+    if (rc == 0 && touch)
         sti_arena_touch(arena, 0, n_bytes);
+    return rc;
+}
+
+/* A file in memory that can be sealed and not run. */
+static int
+new_file(void)
+{
+    int fd = memfd_create(STI_ARENA_NAME, MFD_CLOEXEC | MFD_NOEXEC_SEAL);
+
+    if (fd < 0 && errno == EINVAL) /* kernels before 6.3 */
+        fd = memfd_create(STI_ARENA_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    return fd;
+}
+
+/* Whether a file may be that long: beyond the limit the kernel would send a signal. */
+static bool
+may_be_as_long(uint64_t n_bytes)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 &&
+           (limit.rlim_cur == RLIM_INFINITY || n_bytes <= limit.rlim_cur);
+}
+
+int
+sti_arena_open_shared(struct sti_arena *arena, uint64_t n_bytes)
+{
+    n_bytes = arena_bytes(n_bytes);
+    if (n_bytes == 0 || must_fail())
+        return -ENOMEM;
+    if (!may_be_as_long(n_bytes + STI_ARENA_EXTRA_BYTES))
+        return -ENOSYS;
+    int fd = new_file();
+    if (fd < 0)
+        return -ENOSYS;
+    int rc = -ENOSYS;
+    if (ftruncate(fd, (off_t)(n_bytes + STI_ARENA_EXTRA_BYTES)) == 0 &&
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+        rc = map_aligned(arena, n_bytes, MAP_SHARED, fd);
+    if (rc < 0) {
+        (void)close(fd); /* nothing is in it */
+        return rc;
+    }
+    arena->fd = fd;
+    arena->is_shared = true;
     return 0;
 }
 
@@ -146,8 +217,16 @@ sti_arena_close(struct sti_arena *arena)
 {
     if (arena->base)
         (void)munmap(arena->base, arena->n_bytes); /* ours and aligned: nothing to be done */
+    if (arena->base && arena->is_shared) {
+        /* Others may map it still, and the memory is needed. If the kernel does not want to, it
+         * is free when they are done. */
+        (void)fallocate(arena->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                        (off_t)(arena->n_bytes + STI_ARENA_EXTRA_BYTES));
+        (void)close(arena->fd); /* a file in memory: nothing to lose */
+    }
     arena->base = NULL;
     arena->n_bytes = 0;
+    arena->is_shared = false;
 }
 
 void

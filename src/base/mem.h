@@ -6,6 +6,7 @@
 #ifndef STI_BASE_MEM_H
 #define STI_BASE_MEM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -40,6 +41,10 @@ sti_mem_count(void);
 void
 sti_mem_fail_at(uint64_t n, int sticky);
 
+/* Of a shared arena's file: its name, and its bytes behind the arena. */
+#define STI_ARENA_NAME "stoker"
+#define STI_ARENA_EXTRA_BYTES (UINT64_C(4) << 10)
+
 /*
  * An arena: a large mapping, 2 MiB aligned, with huge pages advised (measured: up to 3 x
  * on direct reads). Arenas are what ring and comm may register.
@@ -47,13 +52,25 @@ sti_mem_fail_at(uint64_t n, int sticky);
 struct sti_arena {
     char *base;
     uint64_t n_bytes; /* a multiple of 2 MiB */
+    int fd;           /* where is_shared: the file that it is a mapping of */
+    bool is_shared;
 };
 
 /* Maps an arena of at least n_bytes. touch: fault every page in now. Errors: -ENOMEM. */
 int
 sti_arena_open(struct sti_arena *arena, uint64_t n_bytes, int touch);
 
-/* Unmaps; an arena never opened (all zero) is allowed. */
+/*
+ * Maps an arena that other processes can map, too: a file in memory with no name, which
+ * cannot become shorter, with a page of its own behind the arena's bytes. It is shared memory
+ * to the kernel: huge pages are there where that gives them to it (shmem_enabled). Errors:
+ * -ENOMEM, -ENOSYS not on this machine or under these limits.
+ */
+int
+sti_arena_open_shared(struct sti_arena *arena, uint64_t n_bytes);
+
+/* Unmaps and gives the memory back, whoever else maps it; an arena never opened (all zero) is
+ * allowed. */
 void
 sti_arena_close(struct sti_arena *arena);
 

@@ -36,33 +36,71 @@ out_done(struct sti_link_send *send, int code)
     struct sti_comm *comm = out->comm;
 
     (void)code; /* a request that did not get out ends by its time or its peer's loss */
-    if (out->is_note)
-        comm->peers[send->peer].n_notes--;
-    out->next_free = comm->free_outs;
+    comm->peers[send->peer].n_notes -= out->n_notes;
+    out->next = comm->free_outs;
     comm->free_outs = out;
+}
+
+/* A message costs a system call, and often a wake-up at the peer, however short it is. */
+static struct out *
+begin_filling(struct sti_comm *comm, uint32_t peer)
+{
+    struct out *out = comm->free_outs;
+
+    if (!out)
+        return NULL;
+    comm->free_outs = out->next;
+    out->send = (struct sti_link_send){.peer = peer, .head = out->head, .done = out_done};
+    out->n_notes = 0;
+    out->next = NULL;
+    *comm->filling_end = out;
+    comm->filling_end = &out->next;
+    comm->peers[peer].filling = out;
+    return out;
+}
+
+void
+sti_comm_flush(struct sti_comm *comm, uint32_t peer)
+{
+    struct out **at = &comm->filling;
+
+    while (*at) {
+        struct out *out = *at;
+
+        if (peer != STI_COMM_NO_RANK && out->send.peer != peer) {
+            at = &out->next;
+            continue;
+        }
+        *at = out->next;
+        if (!*at)
+            comm->filling_end = at;
+        comm->peers[out->send.peer].filling = NULL;
+        comm->method->send(comm->link, &out->send);
+    }
 }
 
 int
 sti_comm_send(struct sti_comm *comm, uint32_t peer, struct sti_wire *wire)
 {
-    struct out *out = comm->free_outs;
+    struct out *out = comm->peers[peer].filling;
+    uint32_t n_bytes = STI_WIRE_FIXED + wire->n_small + STI_WIRE_TAG;
 
+    if (out && out->send.n_head + n_bytes > STI_HEAD_MAX) {
+        sti_comm_flush(comm, peer);
+        out = NULL;
+    }
+    if (!out)
+        out = begin_filling(comm, peer);
     if (!out)
         return -EAGAIN;
-    comm->free_outs = out->next_free;
     wire->from = comm->rank;
     wire->to = peer;
     wire->incarnation = comm->incarnation;
-    out->is_note = wire->kind == STI_WIRE_NOTE;
-    if (out->is_note)
+    if (wire->kind == STI_WIRE_NOTE) {
+        out->n_notes++;
         comm->peers[peer].n_notes++;
-    out->send = (struct sti_link_send){
-        .peer = peer,
-        .head = out->head,
-        .n_head = sti_wire_encode(wire, &comm->key, out->head),
-        .done = out_done,
-    };
-    comm->method->send(comm->link, &out->send);
+    }
+    out->send.n_head += sti_wire_encode(wire, &comm->key, out->head + out->send.n_head);
     return 0;
 }
 
@@ -105,6 +143,15 @@ check_request(const struct sti_comm_request *request)
     return 0;
 }
 
+static bool
+may_lie(const struct sti_comm *comm, const struct sti_comm_request *request)
+{
+    const struct peer *peer = &comm->peers[request->peer];
+
+    return request->may_lie && comm->lends && !peer->is_far &&
+           peer->node == comm->peers[comm->rank].node;
+}
+
 int
 sti_comm_ask(struct sti_comm *comm, struct sti_comm_request *request, uint64_t now_ns)
 {
@@ -120,6 +167,7 @@ sti_comm_ask(struct sti_comm *comm, struct sti_comm_request *request, uint64_t n
     struct slot *slot = &comm->slots[comm->free_slot];
     struct sti_wire wire = {
         .kind = STI_WIRE_REQUEST,
+        .flags = may_lie(comm, request) ? STI_WIRE_MAY_LIE : 0,
         .id = (uint64_t)slot->generation << 32 | comm->free_slot,
         .n_bytes = request->into_bytes,
         .verb = request->verb,
@@ -142,6 +190,7 @@ sti_comm_ask(struct sti_comm *comm, struct sti_comm_request *request, uint64_t n
     request->crc = 0;
     request->has_crc = false;
     request->is_promised = false;
+    request->lies = NULL;
     if (request->timeout_ns == 0)
         request->timeout_ns = comm->timeout_ns;
     request->due_ns = now_ns + request->timeout_ns;
@@ -212,11 +261,56 @@ sti_comm_promised(struct sti_comm *comm, const struct sti_wire *wire)
     sti_comm_due(comm, request->due_ns);
 }
 
+/* An answer whose bytes lie at the peer: they are the program's to copy. Where they cannot be
+ * read from here, the peer is asked to send them and the request goes on; others do not name
+ * their bytes from then on. */
+static void
+answered_lying(struct sti_comm *comm, struct slot *slot, const struct sti_wire *wire)
+{
+    struct sti_comm_request *request = slot ? slot->request : NULL;
+    struct lies lies;
+
+    if (sti_comm_read_lies(&lies, wire) < 0) {
+        if (slot)
+            end(comm, slot, -EBADMSG);
+        return;
+    }
+    if (!slot || !request->may_lie || wire->n_bytes > request->into_bytes) {
+        sti_comm_tell_took(comm, wire->from, lies.id);
+        if (slot)
+            end(comm, slot, -EMSGSIZE);
+        return;
+    }
+    request->n_bytes = wire->n_bytes;
+    int rc = sti_comm_view(comm, request, &lies);
+    if (rc < 0) {
+        unsigned char id[STI_WIRE_ID_BYTES];
+        struct sti_wire unread = {
+            .kind = STI_WIRE_TOOK, .code = rc, .small = id, .n_small = sizeof(id)};
+
+        sti_wire_put(id, lies.id, sizeof(id));
+        comm->stats.unread++;
+        comm->peers[wire->from].is_far = true;
+        (void)sti_comm_send(comm, wire->from, &unread); /* else both run out of time */
+        return;
+    }
+    request->code = wire->code;
+    request->has_crc = (wire->flags & STI_WIRE_HAS_CRC) != 0;
+    request->crc = wire->crc;
+    comm->stats.bytes_in += wire->n_bytes;
+    comm->stats.bytes_lay += wire->n_bytes;
+    end(comm, slot, 0);
+}
+
 void
 sti_comm_answered(struct sti_comm *comm, const struct sti_wire *wire, struct sti_link_body *body)
 {
     struct slot *slot = asked(comm, wire);
 
+    if (wire->flags & STI_WIRE_LIES) {
+        answered_lying(comm, slot, wire);
+        return;
+    }
     if (!slot)
         return; /* too late: its request has ended */
     struct sti_comm_request *request = slot->request;

@@ -12,7 +12,7 @@
 #include "comm/comm.h"
 #include "comm/mac.h"
 
-#define STI_CARD_VERSION 1u
+#define STI_CARD_VERSION 2u
 #define STI_CARD_NAME_SIZE 32u
 #define STI_CARD_TEXT_SIZE 128u
 #define STI_CARD_KEY_BYTES 16u

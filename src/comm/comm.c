@@ -9,6 +9,7 @@
 #include "comm/comm_internal.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -107,7 +108,7 @@ find_method(const struct sti_comm_opts *opts, const struct sti_method **ret_meth
 static int
 take_memory(struct sti_comm *comm)
 {
-    uint32_t n_outs = 2 * comm->max_pending + comm->world;
+    uint32_t n_outs = 3 * comm->max_pending + comm->world;
 
     comm->max_taken = 2 * comm->max_pending + 2 * comm->world;
     comm->peers = sti_mem_new(comm->world, sizeof(struct peer));
@@ -121,7 +122,7 @@ take_memory(struct sti_comm *comm)
         comm->slots[i].next_free = i + 1 < comm->max_pending ? i + 1 : NO_SLOT;
     for (uint32_t i = 0; i < n_outs; i++) {
         comm->outs[i].comm = comm;
-        comm->outs[i].next_free = i + 1 < n_outs ? &comm->outs[i + 1] : NULL;
+        comm->outs[i].next = i + 1 < n_outs ? &comm->outs[i + 1] : NULL;
     }
     for (uint32_t i = 0; i < comm->max_taken; i++) {
         comm->takens[i].comm = comm;
@@ -131,6 +132,7 @@ take_memory(struct sti_comm *comm)
     comm->free_outs = comm->outs;
     comm->free_takens = comm->takens;
     comm->ended_end = &comm->ended;
+    comm->filling_end = &comm->filling;
     return 0;
 }
 
@@ -139,6 +141,7 @@ free_memory(struct sti_comm *comm)
 {
     sti_comm_free_halls(comm);
     sti_comm_hub_free(comm->own_hub);
+    sti_comm_lend_fini(comm);
     sti_mem_free(comm->takens);
     sti_mem_free(comm->outs);
     sti_mem_free(comm->slots);
@@ -205,6 +208,11 @@ sti_comm_open(struct sti_comm **ret_comm, const struct sti_comm_opts *opts, stk_
     rc = sti_comm_join(comm, opts, err);
     if (rc < 0)
         goto err_link;
+    rc = sti_comm_lend_init(comm, opts->transports);
+    if (rc < 0) {
+        (void)sti_error_set(err, rc, "no memory for what ranks of this machine read of each other");
+        goto err_link;
+    }
     *ret_comm = comm;
     return 0;
 
@@ -218,14 +226,33 @@ err_free:
 
 /* ---- end ---- */
 
+/* What lies here may still be read. */
+static void
+wait_for_takers(struct sti_comm *comm)
+{
+    uint64_t until_ns = sti_clock_ns() + CLOSE_NS;
+
+    comm->is_leaving = true;
+    sti_comm_run_tooks(comm);
+    sti_comm_flush(comm, STI_COMM_NO_RANK);
+    while (sti_comm_has_lying(comm) && sti_clock_ns() < until_ns) {
+        struct pollfd poll_fd = {.fd = comm->method->fd(comm->link), .events = POLLIN};
+
+        if (!comm->method->progress(comm->link) && comm->method->arm(comm->link) == 0)
+            (void)poll(&poll_fd, 1, 10); /* a pause; it may be short */
+    }
+}
+
 void
 sti_comm_close(struct sti_comm *comm)
 {
     if (!comm)
         return;
+    wait_for_takers(comm);
     comm->is_closing = true;
     comm->method->close(comm->link, CLOSE_NS);
     comm->link = NULL;
+    sti_comm_end_lying(comm, STI_COMM_NO_RANK, -ECANCELED);
     sti_comm_end_requests(comm, STI_COMM_NO_RANK, -ECANCELED);
     sti_comm_end_rounds(comm, -ECANCELED);
     /* What ends may end more, but nothing new begins. */
@@ -254,6 +281,7 @@ sti_comm_abort(struct sti_comm *comm, int code, const char *text)
         if (sti_comm_may_send(comm, rank, sti_clock_ns()) == 0)
             (void)sti_comm_send(comm, rank, &wire); /* as well as it can be told */
     }
+    sti_comm_flush(comm, STI_COMM_NO_RANK);
     sti_comm_be_aborted(comm, comm->rank, code < 0 ? code : -ECANCELED);
 }
 
@@ -274,6 +302,8 @@ has_ended(const struct sti_comm *comm)
 int
 sti_comm_arm(struct sti_comm *comm)
 {
+    sti_comm_run_tooks(comm);
+    sti_comm_flush(comm, STI_COMM_NO_RANK);
     return has_ended(comm) ? -EBUSY : comm->method->arm(comm->link);
 }
 
@@ -303,6 +333,8 @@ sti_comm_progress(struct sti_comm *comm)
         is_busy = sti_comm_run_unsendable(comm) || is_busy;
         is_busy = sti_comm_run_rounds(comm) || is_busy;
         was_busy = was_busy || is_busy;
+        sti_comm_run_tooks(comm);
+        sti_comm_flush(comm, STI_COMM_NO_RANK);
     }
     if (was_busy)
         return 0;

@@ -22,6 +22,8 @@
 
 #include <stoker/types.h>
 
+#include "base/mem.h"
+
 #define STI_COMM_RANKS_MAX 65536u
 #define STI_COMM_SMALL_MAX 1024u              /* bytes of a request's own, or of a note */
 #define STI_COMM_SHARE_MAX 1000u              /* bytes of a rank in an allgather */
@@ -33,6 +35,7 @@
 #define STI_COMM_REQUESTS_MAX 4096u /* to one peer at a time */
 #define STI_COMM_PENDING_MAX 65536u /* in all */
 #define STI_COMM_ROUNDS_MAX 16u     /* under way at a time */
+#define STI_COMM_LENT_MAX 16u       /* arenas */
 #define STI_COMM_NO_RANK UINT32_MAX
 
 struct sti_comm;
@@ -166,6 +169,7 @@ struct sti_comm_request {
     uint32_t n_small;
     void *into; /* where the answer's bytes go, of which they may fill a part */
     uint64_t into_bytes;
+    bool may_lie;        /* they may be left where they lie, see lies */
     uint64_t timeout_ns; /* until the answer has come, or a promise; 0: the comm's */
     uint64_t wait_ns;    /* after a promise; 0: timeout_ns again */
     void (*done)(struct sti_comm_request *request);
@@ -180,12 +184,18 @@ struct sti_comm_request {
     uint32_t crc; /* CRC-32C of the bytes as the owner has it; not checked here */
     bool has_crc;
     bool is_promised; /* the peer has said that it is going to answer */
+    /* Where may_lie: NULL, or the answer's bytes in the peer's own memory, to be copied from
+     * there, by any thread, until sti_comm_took(), which has to be called once. What was copied
+     * is right where its CRC is. */
+    const void *lies;
 
     /* The comm's. */
     uint64_t id;
     uint64_t due_ns;
     int state;
     bool is_internal;
+    uint32_t view;
+    uint64_t lies_id;
     struct sti_comm_request *next;
 };
 
@@ -201,6 +211,11 @@ sti_comm_request(struct sti_comm *comm, struct sti_comm_request *request);
  * after them. */
 void
 sti_comm_cancel(struct sti_comm *comm, struct sti_comm_request *request);
+
+/* The bytes of an answer that lay at the peer are copied, or not wanted. Not after close, with
+ * which nothing can be read there any more. */
+void
+sti_comm_took(struct sti_comm *comm, struct sti_comm_request *request);
 
 /* A request of a peer. small: borrowed until it is answered. */
 struct sti_comm_incoming {
@@ -240,6 +255,25 @@ sti_comm_promise(struct sti_comm *comm, struct sti_comm_incoming *incoming);
 int
 sti_comm_note(struct sti_comm *comm, uint32_t peer, uint32_t verb, const void *bytes,
               uint32_t n_bytes);
+
+/* ---- memory that ranks of one machine read themselves ---- */
+
+/* Whether there are other ranks on this machine, and the transports let them. */
+bool
+sti_comm_lends(const struct sti_comm *comm);
+
+/*
+ * From here on answers with a CRC whose body lies in this arena may tell a rank of this machine
+ * where the body lies instead of sending it; done is called when it was taken. Borrowed until
+ * sti_comm_take_back(). Errors: -E2BIG there are STI_COMM_LENT_MAX already, -EINVAL it is not a
+ * shared one, -EIO.
+ */
+int
+sti_comm_lend(struct sti_comm *comm, const struct sti_arena *arena);
+
+/* No answer out of it is on its way. An arena that was not lent is allowed. */
+void
+sti_comm_take_back(struct sti_comm *comm, const struct sti_arena *arena);
 
 /* ---- rounds: all ranks take part, one decides ---- */
 
@@ -311,9 +345,11 @@ struct sti_comm_stats {
     uint64_t bytes_in;
     uint64_t bytes_out;
     uint64_t timeouts;
-    uint64_t lost;    /* times that a peer was lost */
-    uint64_t refused; /* messages of strangers, malformed or beyond a limit */
-    uint64_t wakes;   /* calls of progress */
+    uint64_t lost;      /* times that a peer was lost */
+    uint64_t refused;   /* messages of strangers, malformed or beyond a limit */
+    uint64_t wakes;     /* calls of progress */
+    uint64_t bytes_lay; /* of bytes_in: were read where they lay */
+    uint64_t unread;    /* answers that could not be read where they lay, and were sent */
 };
 
 void

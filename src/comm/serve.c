@@ -15,6 +15,9 @@
 
 #include "base/clock.h"
 
+/* What is shorter is sent: it would cost another message to say that it was taken. */
+#define LIES_LEAST_BYTES (UINT64_C(8) << 10)
+
 static void
 refuse(struct sti_comm *comm, const struct sti_wire *asked, int code)
 {
@@ -31,6 +34,7 @@ give_back(struct taken *taken)
     struct sti_comm *comm = taken->comm;
 
     comm->peers[taken->incoming.from].n_in--;
+    taken->generation++;
     taken->next = comm->free_takens;
     comm->free_takens = taken;
 }
@@ -68,6 +72,8 @@ take(struct sti_comm *comm, const struct sti_wire *wire)
     taken->epoch = peer->epoch;
     taken->is_answered = false;
     taken->is_dropped = false;
+    taken->may_lie = (wire->flags & STI_WIRE_MAY_LIE) != 0;
+    taken->is_lying = false;
     taken->code = 0;
     if (is_round)
         sti_comm_contribution(comm, taken);
@@ -76,29 +82,48 @@ take(struct sti_comm *comm, const struct sti_wire *wire)
 }
 
 static void
+unlink_taken(struct taken *taken)
+{
+    if (!taken->link)
+        return;
+    *taken->link = taken->next;
+    if (taken->next)
+        taken->next->link = taken->link;
+    taken->link = NULL;
+}
+
+static void
 answer_done(struct sti_link_send *send, int code)
 {
     struct taken *taken = (struct taken *)(void *)((char *)send - offsetof(struct taken, send));
     struct sti_comm_answer answer = taken->answer;
 
-    if (taken->link) {
-        *taken->link = taken->next;
-        if (taken->next)
-            taken->next->link = taken->link;
-    }
+    unlink_taken(taken);
     give_back(taken);
     if (answer.done)
         answer.done(answer.context, code);
 }
 
-void
-sti_comm_answer(struct sti_comm *comm, struct sti_comm_incoming *incoming,
-                const struct sti_comm_answer *answer)
+/* Done is called by progress. */
+static void
+end_soon(struct taken *taken, int code)
 {
-    struct taken *taken = (struct taken *)incoming;
-    uint32_t to = incoming->from;
-    bool fits = answer->n_bytes <= incoming->room_bytes;
-    struct sti_wire wire = {
+    struct sti_comm *comm = taken->comm;
+
+    unlink_taken(taken);
+    taken->code = code;
+    taken->next = comm->unsendable;
+    comm->unsendable = taken;
+}
+
+static void
+send_answer(struct taken *taken)
+{
+    struct sti_comm *comm = taken->comm;
+    const struct sti_comm_answer *answer = &taken->answer;
+    uint32_t to = taken->incoming.from;
+    bool fits = answer->n_bytes <= taken->incoming.room_bytes;
+    const struct sti_wire wire = {
         .kind = STI_WIRE_ANSWER,
         .flags = (answer->has_crc ? STI_WIRE_HAS_CRC : 0) | (fits ? 0 : STI_WIRE_REFUSED),
         .from = comm->rank,
@@ -110,25 +135,110 @@ sti_comm_answer(struct sti_comm *comm, struct sti_comm_incoming *incoming,
         .crc = answer->crc,
     };
 
-    assert(!taken->is_answered);
-    assert(answer->done || answer->n_bytes == 0);
-    taken->is_answered = true;
-    taken->answer = *answer;
     taken->send = (struct sti_link_send){
         .peer = to,
         .head = taken->head,
+        .n_head = sti_wire_encode(&wire, &comm->key, taken->head),
         .body = answer->body,
         .n_body = wire.n_bytes,
         .done = answer_done,
     };
-    if (taken->epoch != comm->peers[to].epoch || comm->aborted != 0 || comm->is_closing) {
-        taken->code = comm->peers[to].code != 0 ? comm->peers[to].code : -ECANCELED;
-        taken->link = NULL;
-        taken->next = comm->unsendable;
-        comm->unsendable = taken;
+    sti_comm_flush(comm, to); /* a promise comes first */
+    comm->method->send(comm->link, &taken->send);
+}
+
+/* ---- answers whose bytes lie here until the asker has copied them ---- */
+
+/* Tells the asker where the bytes lie. False: they have to be sent. */
+static bool
+tell_where(struct taken *taken)
+{
+    struct sti_comm *comm = taken->comm;
+    const struct sti_comm_answer *answer = &taken->answer;
+    unsigned char place[LIES_BYTES];
+    uint64_t id = (uint64_t)taken->generation << 32 | (uint32_t)(taken - comm->takens);
+    struct sti_wire wire = {
+        .kind = STI_WIRE_ANSWER,
+        .flags = STI_WIRE_LIES | STI_WIRE_HAS_CRC,
+        .id = taken->id,
+        .n_bytes = answer->n_bytes,
+        .code = answer->code,
+        .crc = answer->crc,
+        .small = place,
+        .n_small = LIES_BYTES,
+    };
+
+    /* Without a CRC nobody could tell that they had changed. */
+    if (!taken->may_lie || !answer->has_crc || answer->n_bytes < LIES_LEAST_BYTES ||
+        answer->n_bytes > taken->incoming.room_bytes)
+        return false;
+    taken->is_lying = sti_comm_lies(comm, answer->body, answer->n_bytes, id, place) &&
+                      sti_comm_send(comm, taken->incoming.from, &wire) == 0;
+    return taken->is_lying;
+}
+
+static void
+take_one(struct sti_comm *comm, uint32_t from, uint64_t id, int code)
+{
+    struct taken *taken = &comm->takens[(uint32_t)id];
+
+    if ((uint32_t)id >= comm->max_taken || taken->generation != id >> 32 || !taken->is_lying ||
+        taken->incoming.from != from)
+        return; /* it was given up */
+    taken->is_lying = false;
+    if (code < 0)
+        send_answer(taken);
+    else
+        end_soon(taken, 0);
+}
+
+void
+sti_comm_taken(struct sti_comm *comm, const struct sti_wire *wire)
+{
+    const unsigned char *ids = wire->small;
+
+    for (uint32_t at = 0; at + STI_WIRE_ID_BYTES <= wire->n_small; at += STI_WIRE_ID_BYTES)
+        take_one(comm, wire->from, sti_wire_get(ids + at, STI_WIRE_ID_BYTES), wire->code);
+}
+
+void
+sti_comm_end_lying(struct sti_comm *comm, uint32_t peer, int code)
+{
+    for (struct taken *taken = comm->answering, *next; taken; taken = next) {
+        next = taken->next;
+        if (!taken->is_lying || (peer != STI_COMM_NO_RANK && taken->incoming.from != peer))
+            continue;
+        taken->is_lying = false;
+        end_soon(taken, code);
+    }
+}
+
+bool
+sti_comm_has_lying(const struct sti_comm *comm)
+{
+    const struct taken *taken = comm->answering;
+
+    while (taken && !taken->is_lying)
+        taken = taken->next;
+    return taken != NULL;
+}
+
+void
+sti_comm_answer(struct sti_comm *comm, struct sti_comm_incoming *incoming,
+                const struct sti_comm_answer *answer)
+{
+    struct taken *taken = (struct taken *)incoming;
+    const struct peer *peer = &comm->peers[incoming->from];
+
+    assert(!taken->is_answered);
+    assert(answer->done || answer->n_bytes == 0);
+    taken->is_answered = true;
+    taken->answer = *answer;
+    taken->link = NULL;
+    if (taken->epoch != peer->epoch || comm->aborted != 0 || comm->is_closing) {
+        end_soon(taken, peer->code != 0 ? peer->code : -ECANCELED);
         return;
     }
-    taken->send.n_head = sti_wire_encode(&wire, &comm->key, taken->head);
     taken->due_ns = sti_clock_ns() + comm->timeout_ns;
     sti_comm_due(comm, taken->due_ns);
     taken->link = &comm->answering;
@@ -137,8 +247,10 @@ sti_comm_answer(struct sti_comm *comm, struct sti_comm_incoming *incoming,
         taken->next->link = &taken->next;
     comm->answering = taken;
     comm->stats.answers++;
-    comm->stats.bytes_out += wire.n_bytes;
-    comm->method->send(comm->link, &taken->send);
+    if (answer->n_bytes <= incoming->room_bytes)
+        comm->stats.bytes_out += answer->n_bytes;
+    if (!tell_where(taken))
+        send_answer(taken);
 }
 
 bool
@@ -169,13 +281,15 @@ sti_comm_promise(struct sti_comm *comm, struct sti_comm_incoming *incoming)
 void
 sti_comm_check_answers(struct sti_comm *comm, uint64_t now_ns)
 {
-    for (struct taken *taken = comm->answering; taken; taken = taken->next) {
+    for (struct taken *taken = comm->answering, *next; taken; taken = next) {
+        next = taken->next;
         if (taken->due_ns > now_ns) {
             sti_comm_due(comm, taken->due_ns);
         } else if (!taken->is_dropped) {
             taken->is_dropped = true;
             comm->stats.timeouts++;
             sti_comm_drop(comm, taken->incoming.from, -ETIMEDOUT);
+            next = comm->answering; /* that ends those which lie here */
         }
     }
 }
@@ -194,6 +308,8 @@ sti_comm_lost(void *context, uint32_t rank, int code)
     peer->retry_at_ns = sti_clock_ns() + comm->retry_ns;
     comm->stats.lost++;
     sti_comm_end_requests(comm, rank, code);
+    sti_comm_end_lying(comm, rank, code);
+    sti_comm_end_views(comm, rank, NULL);
     if (is_news && comm->events.peer)
         comm->events.peer(comm->events.context, rank, code);
 }
@@ -211,6 +327,7 @@ sti_comm_be_aborted(struct sti_comm *comm, uint32_t from, int code)
     (void)from;
     comm->aborted = code;
     sti_comm_end_requests(comm, STI_COMM_NO_RANK, -ECANCELED);
+    sti_comm_end_lying(comm, STI_COMM_NO_RANK, -ECANCELED);
     sti_comm_end_rounds(comm, -ECANCELED);
 }
 
@@ -234,17 +351,16 @@ is_of_peer(const struct sti_comm *comm, const struct sti_wire *wire)
            wire->incarnation == comm->peers[wire->from].incarnation;
 }
 
-void
-sti_comm_message(void *context, const void *head, size_t n_head, struct sti_link_body *body)
+static void
+hear_one(struct sti_comm *comm, const void *head, size_t n_head, struct sti_link_body *body)
 {
-    struct sti_comm *comm = context;
     struct sti_wire wire;
 
     if (sti_wire_decode(&wire, &comm->key, head, n_head) < 0 || !is_of_peer(comm, &wire)) {
         comm->stats.refused++;
         return;
     }
-    if (comm->is_closing || comm->aborted != 0)
+    if (comm->is_closing || comm->aborted != 0 || (comm->is_leaving && wire.kind != STI_WIRE_TOOK))
         return;
     if (comm->peers[wire.from].code != 0) {
         comm->peers[wire.from].code = 0;
@@ -268,7 +384,31 @@ sti_comm_message(void *context, const void *head, size_t n_head, struct sti_link
     case STI_WIRE_ABORT:
         hear_abort(comm, &wire);
         break;
+    case STI_WIRE_TOOK:
+        sti_comm_taken(comm, &wire);
+        break;
+    case STI_WIRE_GONE:
+        if (wire.n_small == LIES_TOKEN_BYTES)
+            sti_comm_end_views(comm, wire.from, wire.small);
+        break;
     case STI_WIRE_KINDS:
         break; /* decoding lets none through */
     }
+}
+
+void
+sti_comm_message(void *context, const void *head, size_t n_head, struct sti_link_body *body)
+{
+    struct sti_comm *comm = context;
+    const unsigned char *from = head;
+    size_t n_first = sti_wire_first(head, n_head);
+
+    /* One that has a body is alone. */
+    while (n_first > 0 && n_first < n_head && body->n_bytes == 0) {
+        hear_one(comm, from, n_first, body);
+        from += n_first;
+        n_head -= n_first;
+        n_first = sti_wire_first(from, n_head);
+    }
+    hear_one(comm, from, n_head, body);
 }

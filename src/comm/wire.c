@@ -68,6 +68,17 @@ check_fields(const struct sti_wire *wire, const unsigned char *from, size_t n_by
     return 0;
 }
 
+size_t
+sti_wire_first(const void *bytes, size_t n_bytes)
+{
+    const unsigned char *from = bytes;
+
+    if (n_bytes < STI_WIRE_FIXED + STI_WIRE_TAG)
+        return 0;
+    size_t length = STI_WIRE_FIXED + (size_t)sti_wire_get(from + 50, 2) + STI_WIRE_TAG;
+    return length <= n_bytes ? length : 0;
+}
+
 int
 sti_wire_decode(struct sti_wire *ret_wire, const struct hmac_sha256_ctx *key, const void *bytes,
                 size_t n_bytes)

@@ -13,6 +13,7 @@
 #include <inttypes.h>
 #include <sched.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -34,6 +35,7 @@
 #define PROBE_ONE_BYTES (UINT64_C(1) << 20)
 #define DEVICES_MAX 64
 #define PROBE_WAIT_NS (UINT64_C(2) * STI_NS_PER_S)
+#define PART_TEXT_SIZE 80
 #define URING_IO_THREADS 4 /* for the operations that have no entry of their own */
 
 struct arbiter {
@@ -44,8 +46,10 @@ struct arbiter {
 struct sti_engine {
     struct sti_pool *pool;
     struct sti_loop *loop;
-    struct sti_peers *peers; /* or NULL */
-    struct sti_hierarchy hierarchy;
+    struct sti_peers *peers;        /* or NULL */
+    struct sti_hierarchy hierarchy; /* this rank's part of the tiers */
+    struct sti_hierarchy whole;     /* the tiers as they were given */
+    struct sti_node_part node;
     uint32_t queue_depth;
     uint32_t max_open_files; /* one half for single reads, one for files held open */
     bool is_buffered;
@@ -181,6 +185,28 @@ open_loop(struct sti_engine *engine, const stk_engine_opts *opts, stk_error *err
     return sti_loop_open(&engine->loop, &aio_opts, err);
 }
 
+/* The tiers are the machine's: this rank has its part of them. */
+static int
+divide_tiers(struct sti_engine *engine, const stk_comm_opts *opts, stk_error *err)
+{
+    struct sti_hierarchy *part = &engine->hierarchy;
+    struct sti_node_part *node = &engine->node;
+
+    sti_peers_node(engine->peers, &node->at, &node->n);
+    node->is_apart = opts->tiers_per_rank == 1;
+    if (part->n_ssds > 0 && node->n > STI_SSD_SLOTS_MAX)
+        return sti_error_set(err, -E2BIG,
+                             "tiers: %" PRIu32 " ranks of this machine share %s, and %u are the "
+                             "most that can share an SSD tier; leave it out",
+                             node->n, part->ssds[0].path, STI_SSD_SLOTS_MAX);
+    if (node->is_apart)
+        return 0;
+    part->ram_bytes /= node->n;
+    for (uint32_t at = 0; at < part->n_ssds; at++)
+        part->ssds[at].n_bytes = (part->ssds[at].n_bytes + node->n - 1) / node->n;
+    return 0;
+}
+
 static int
 open_parts(struct sti_engine *engine, const stk_engine_opts *opts, stk_error *err)
 {
@@ -205,7 +231,7 @@ open_parts(struct sti_engine *engine, const stk_engine_opts *opts, stk_error *er
     rc = open_loop(engine, opts, err);
     if (rc == 0 && opts->comm)
         rc = sti_peers_open(&engine->peers, engine->loop, opts->comm, err);
-    return rc;
+    return rc == 0 && opts->comm ? divide_tiers(engine, opts->comm, err) : rc;
 }
 
 int
@@ -220,6 +246,8 @@ sti_engine_open(struct sti_engine **ret_engine, const stk_engine_opts *opts, stk
     rc = check_opts(opts, err);
     if (rc == 0)
         rc = sti_hierarchy_parse(&engine->hierarchy, opts->tiers, err);
+    engine->whole = engine->hierarchy;
+    engine->node = (struct sti_node_part){.n = 1};
     if (rc == 0)
         rc = sti_memory_check(engine->hierarchy.ram_bytes, "tiers: ram", err);
     if (rc == 0)
@@ -316,10 +344,30 @@ sti_engine_cache_dir(const struct sti_engine *engine)
     return engine->cache_dir;
 }
 
+struct sti_node_part
+sti_engine_node(const struct sti_engine *engine)
+{
+    return engine->node;
+}
+
+/* For errors: that a tier is a part of what was given. text: PART_TEXT_SIZE. */
+static const char *
+part_text(const struct sti_engine *engine, char *text)
+{
+    text[0] = '\0';
+    if (engine->node.n > 1 && !engine->node.is_apart)
+        (void)snprintf(text, PART_TEXT_SIZE,
+                       "; the tiers are the machine's, and %" PRIu32 " ranks share them",
+                       engine->node.n);
+    return text;
+}
+
 int
 sti_engine_take_ram(struct sti_engine *engine, uint64_t want_bytes, uint64_t least_bytes,
                     uint64_t *ret_bytes, stk_error *err)
 {
+    char text[PART_TEXT_SIZE];
+
     sti_mutex_lock(&engine->lock);
     uint64_t free_bytes = engine->hierarchy.ram_bytes - engine->ram_taken_bytes;
     uint64_t taken_bytes = want_bytes < free_bytes ? want_bytes : free_bytes;
@@ -329,8 +377,9 @@ sti_engine_take_ram(struct sti_engine *engine, uint64_t want_bytes, uint64_t lea
     if (taken_bytes < least_bytes)
         return sti_error_set(err, STK_E_INFEASIBLE,
                              "ram_bytes %" PRIu64 " is more than the %" PRIu64
-                             " of the RAM tier's %" PRIu64 " bytes that other loaders leave",
-                             least_bytes, free_bytes, engine->hierarchy.ram_bytes);
+                             " of the RAM tier's %" PRIu64 " bytes that other loaders leave%s",
+                             least_bytes, free_bytes, engine->hierarchy.ram_bytes,
+                             part_text(engine, text));
     *ret_bytes = taken_bytes;
     return 0;
 }
@@ -397,6 +446,12 @@ sti_engine_ssd(const struct sti_engine *engine, uint32_t at)
     return &engine->hierarchy.ssds[at];
 }
 
+uint64_t
+sti_engine_ssd_whole_bytes(const struct sti_engine *engine, uint32_t at)
+{
+    return engine->whole.ssds[at].n_bytes;
+}
+
 /* A directory that is not there keeps nothing; its part would be lost. */
 static bool
 is_there(const char *path)
@@ -420,6 +475,7 @@ sti_engine_take_ssds(struct sti_engine *engine, uint64_t want_bytes, uint64_t le
     uint32_t n = engine->hierarchy.n_ssds;
     uint64_t room_bytes = 0;
     bool there[STI_SSDS_MAX];
+    char text[PART_TEXT_SIZE];
 
     for (uint32_t at = 0; at < n; at++)
         there[at] = is_there(engine->hierarchy.ssds[at].path);
@@ -446,8 +502,8 @@ sti_engine_take_ssds(struct sti_engine *engine, uint64_t want_bytes, uint64_t le
     if (room_bytes < least_bytes)
         return sti_error_set(err, STK_E_INFEASIBLE,
                              "ssd_bytes %" PRIu64 " is more than the %" PRIu64
-                             " bytes of the SSD tiers that other loaders leave",
-                             least_bytes, room_bytes);
+                             " bytes of the SSD tiers that other loaders leave%s",
+                             least_bytes, room_bytes, part_text(engine, text));
     for (uint32_t at = 0; at < STI_SSDS_MAX; at++)
         ret_bytes[at] = shares[at].share_bytes;
     return 0;
@@ -518,4 +574,10 @@ sti_engine_stats(struct sti_engine *engine, stk_engine_stats *stats)
     stats->loop_wakeups = aio_stats.waits;
     stats->io_errors = aio_stats.errors;
     stats->allocations = sti_mem_count() - engine->allocations_at_open;
+    stats->node_rank = engine->node.at;
+    stats->node_ranks = engine->node.n;
+    stats->ram_bytes = engine->hierarchy.ram_bytes;
+    for (uint32_t at = 0; at < engine->hierarchy.n_ssds; at++)
+        stats->ssd_bytes += engine->hierarchy.ssds[at].n_bytes;
+    stats->mapped_bytes = sti_peers_mapped_bytes(engine->peers);
 }

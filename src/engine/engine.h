@@ -62,6 +62,21 @@ sti_engine_ssds(const struct sti_engine *engine);
 const struct sti_ssd_config *
 sti_engine_ssd(const struct sti_engine *engine, uint32_t at);
 
+/* What the ranks of this machine can have in a directory, this one among them; where each has
+ * its own, what it can. */
+uint64_t
+sti_engine_ssd_whole_bytes(const struct sti_engine *engine, uint32_t at);
+
+/* This rank among those of its machine. */
+struct sti_node_part {
+    uint32_t at;
+    uint32_t n;    /* 1: it is alone */
+    bool is_apart; /* tiers are each rank's own */
+};
+
+struct sti_node_part
+sti_engine_node(const struct sti_engine *engine);
+
 /*
  * Takes a part of the SSD directories: want_bytes in all, or what is free but not less
  * than least_bytes, divided by their measured speeds. ret_bytes: STI_SSDS_MAX of them,

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stddef.h>
 
 #include "base/clock.h"
@@ -22,6 +23,8 @@
 #define TIMEOUT_MS 10000
 #define CLOSE_TIMEOUT_MS 60000
 #define FIRST_VERB 1u
+#define IN_VAIN_MAX 256u
+#define REST_NS UINT64_C(2000000)
 #define MAX_REQUESTS 64u /* to one peer at a time: what a read queue has */
 #define MAX_PENDING 1024u
 
@@ -36,17 +39,60 @@ struct sti_peers {
     struct sti_cond ended; /* a gathering */
     struct sti_port *ports;
     uint32_t next_verb;
+    uint64_t mapped_bytes; /* atomic: the loop's */
+    uint32_t n_in_vain;    /* steps since there was something to do */
+    bool is_resting;
 };
+
+static bool
+is_readable(const struct sti_peers *peers)
+{
+    struct pollfd poll_fd = {.fd = sti_comm_fd(peers->comm), .events = POLLIN};
+
+    return poll(&poll_fd, 1, 0) > 0;
+}
+
+/*
+ * UCX (1.13 at least) leaves its descriptor readable, with nothing to do, as long as a
+ * connection to a stopped process is being made: the loop would not sleep. After some steps
+ * in vain it is seen whether that is so; the descriptor is then not watched, and looked at
+ * every now and then.
+ */
+static uint64_t
+rest(struct sti_peers *peers, uint64_t wanted_ns)
+{
+    if (peers->n_in_vain < IN_VAIN_MAX) {
+        peers->n_in_vain++;
+        return wanted_ns;
+    }
+    bool must_rest = is_readable(peers);
+    if (must_rest != peers->is_resting)
+        sti_aio_watch(sti_loop_aio(peers->loop), must_rest ? -1 : sti_comm_fd(peers->comm));
+    peers->is_resting = must_rest;
+    if (!must_rest) {
+        peers->n_in_vain = 0;
+        return wanted_ns;
+    }
+    return wanted_ns < REST_NS ? wanted_ns : REST_NS;
+}
 
 static uint64_t
 step(void *context)
 {
     struct sti_peers *peers = context;
     uint64_t wanted_ns = sti_comm_progress(peers->comm);
+    struct sti_comm_stats stats;
 
-    if (wanted_ns > 0 && sti_comm_arm(peers->comm) == -EBUSY)
+    sti_comm_get_stats(peers->comm, &stats);
+    __atomic_store_n(&peers->mapped_bytes, stats.bytes_lay, __ATOMIC_RELAXED);
+    if (wanted_ns == 0 || sti_comm_arm(peers->comm) == -EBUSY) {
+        if (peers->is_resting)
+            sti_aio_watch(sti_loop_aio(peers->loop), sti_comm_fd(peers->comm));
+        peers->is_resting = false;
+        peers->n_in_vain = 0;
         return 0;
-    return wanted_ns;
+    }
+    return rest(peers, wanted_ns);
 }
 
 static struct sti_port *
@@ -116,8 +162,9 @@ open_comm(struct sti_peers *peers, const stk_comm_opts *opts, stk_error *err)
     if (opts->port > UINT16_MAX)
         return sti_error_set(err, -EINVAL, "comm: port %" PRIu32 " is not in 1 .. %d", opts->port,
                              UINT16_MAX);
-    if (opts->reserved != 0)
-        return sti_error_set(err, -EINVAL, "comm: reserved %" PRIu32 " is not 0", opts->reserved);
+    if (opts->tiers_per_rank > 1)
+        return sti_error_set(err, -EINVAL, "comm: tiers_per_rank %" PRIu32 " is not 0 or 1",
+                             opts->tiers_per_rank);
     return sti_comm_open(&peers->comm, &comm_opts, err);
 }
 
@@ -192,6 +239,28 @@ struct sti_comm *
 sti_peers_comm(struct sti_peers *peers)
 {
     return peers->comm;
+}
+
+uint64_t
+sti_peers_mapped_bytes(const struct sti_peers *peers)
+{
+    return peers ? __atomic_load_n(&peers->mapped_bytes, __ATOMIC_RELAXED) : 0;
+}
+
+void
+sti_peers_node(const struct sti_peers *peers, uint32_t *ret_at, uint32_t *ret_n)
+{
+    const struct sti_comm *comm = peers->comm;
+    uint32_t own = sti_comm_rank(comm);
+
+    *ret_at = 0;
+    *ret_n = 0;
+    for (uint32_t rank = 0; rank < sti_comm_world(comm); rank++) {
+        if (sti_comm_node_of(comm, rank) != sti_comm_node_of(comm, own))
+            continue;
+        *ret_at += rank < own;
+        *ret_n += 1;
+    }
 }
 
 uint64_t

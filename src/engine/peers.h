@@ -40,6 +40,14 @@ sti_peers_close(struct sti_peers *peers);
 struct sti_comm *
 sti_peers_comm(struct sti_peers *peers);
 
+/* What was read out of peers' memory. NULL is allowed. Any thread. */
+uint64_t
+sti_peers_mapped_bytes(const struct sti_peers *peers);
+
+/* Where this rank is among those of its machine, and how many these are. */
+void
+sti_peers_node(const struct sti_peers *peers, uint32_t *ret_at, uint32_t *ret_n);
+
 /* The options that were resolved at open. */
 uint64_t
 sti_peers_start_timeout_ns(const struct sti_peers *peers);

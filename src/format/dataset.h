@@ -164,6 +164,14 @@ sti_dataset_fingerprint(const struct sti_dataset *dataset);
 uint64_t
 sti_dataset_identity(const struct sti_dataset *dataset);
 
+/*
+ * The identity as it is now: that of sti_dataset_identity(), unless another process has put an
+ * index of its own into the place of this one's since. Errors: as of loading it, STK_E_MISMATCH it
+ * has other samples. Blocks.
+ */
+int
+sti_dataset_look(const struct sti_dataset *dataset, struct sti_aio *aio, uint64_t *ret_identity);
+
 /* Fills everything but size. Any thread. */
 void
 sti_dataset_info(const struct sti_dataset *dataset, stk_dataset_info *ret_info);

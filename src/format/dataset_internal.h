@@ -18,8 +18,9 @@ struct sti_view {
     uint32_t *first_file; /* where each child's files begin among the view's */
     uint64_t *ids;        /* subset of one child; NULL: those from first on */
     uint64_t first;
-    uint64_t *first_draw;   /* mix; else NULL */
-    struct sti_draws draws; /* mix; points to the above */
+    uint64_t *first_draw;    /* mix; else NULL */
+    struct sti_draws draws;  /* mix; points to the above */
+    uint64_t identity_start; /* what the children's identities are hashed into */
 };
 
 /* Written by sti_dataset_open() or sti_view_...() only. Of a view, index has a head

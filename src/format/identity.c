@@ -15,7 +15,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "format/dataset.h"
 #include "format/hash.h"
+#include "format/store.h"
 
 static int
 look_at(struct sti_aio *aio, int dir_fd, const char *path, struct statx *ret_found)
@@ -40,11 +42,12 @@ add_file(uint64_t hash, const struct statx *found)
     return hash;
 }
 
-int
-sti_dataset_identify(struct sti_dataset *dataset, struct sti_aio *aio)
+/* The identity of a data set by an index, its own or one that is in its place. */
+static int
+identify_by(const struct sti_dataset *dataset, const struct sti_index *index, struct sti_aio *aio,
+            uint64_t *ret_identity)
 {
-    const struct sti_index_head *head = &dataset->index.head;
-    uint64_t hash = sti_hash_u64(STI_HASH_START, head->fingerprint);
+    uint64_t hash = sti_hash_u64(STI_HASH_START, index->head.fingerprint);
     struct sti_index_source source;
     struct statx found;
 
@@ -52,8 +55,8 @@ sti_dataset_identify(struct sti_dataset *dataset, struct sti_aio *aio)
     if (rc < 0)
         return rc;
     hash = sti_hash_u64(hash, found.stx_ino);
-    for (uint32_t at = 0; at < head->sources; at++) {
-        rc = sti_index_get_source(&dataset->index, at, &source);
+    for (uint32_t at = 0; at < index->head.sources; at++) {
+        rc = sti_index_get_source(index, at, &source);
         if (rc < 0)
             return rc;
         hash = sti_hash(hash, source.path, strlen(source.path) + 1);
@@ -67,6 +70,60 @@ sti_dataset_identify(struct sti_dataset *dataset, struct sti_aio *aio)
             return rc;
         hash = add_file(hash, &found);
     }
-    dataset->identity = hash;
+    *ret_identity = hash;
+    return 0;
+}
+
+int
+sti_dataset_identify(struct sti_dataset *dataset, struct sti_aio *aio)
+{
+    return identify_by(dataset, &dataset->index, aio, &dataset->identity);
+}
+
+/* By the index that has come into the place of a data set's own, if it is of the same samples.
+ * What it says of the sources' times may differ: the folder's is that of another index. */
+static int
+look_at_index(const struct sti_dataset *dataset, struct sti_aio *aio, uint64_t *ret_identity)
+{
+    struct sti_store_image image;
+    struct sti_index index;
+
+    int rc = sti_store_load(&image, aio, dataset->index_path, NULL);
+    if (rc < 0)
+        return rc;
+    rc = sti_index_parse(&index, image.bytes, image.n_bytes, NULL);
+    if (rc == 0 && index.head.fingerprint != dataset->index.head.fingerprint)
+        rc = STK_E_MISMATCH;
+    if (rc == 0)
+        rc = identify_by(dataset, &index, aio, ret_identity);
+    sti_store_release(&image);
+    return rc;
+}
+
+static int
+look_at_view(const struct sti_view *view, struct sti_aio *aio, uint64_t *ret_identity)
+{
+    uint64_t hash = view->identity_start;
+
+    for (uint32_t at = 0; at < view->n; at++) {
+        uint64_t child;
+        int rc = sti_dataset_look(view->children[at], aio, &child);
+
+        if (rc < 0)
+            return rc;
+        hash = sti_hash_u64(hash, child);
+    }
+    *ret_identity = hash;
+    return 0;
+}
+
+int
+sti_dataset_look(const struct sti_dataset *dataset, struct sti_aio *aio, uint64_t *ret_identity)
+{
+    if (dataset->view)
+        return look_at_view(dataset->view, aio, ret_identity);
+    if (dataset->index_path)
+        return look_at_index(dataset, aio, ret_identity);
+    *ret_identity = dataset->identity; /* nobody else knows of its index */
     return 0;
 }

@@ -188,6 +188,7 @@ static void
 set_fingerprint(struct sti_dataset *made, uint64_t hash)
 {
     made->identity = hash;
+    made->view->identity_start = hash;
     for (uint32_t at = 0; at < made->view->n; at++) {
         hash = sti_hash_u64(hash, sti_dataset_fingerprint(made->view->children[at]));
         made->identity =

@@ -46,6 +46,7 @@ enum part { PART_MAIN, PART_OPEN, PART_CLOSE, PART_WATCH, PART_NOTHING, PARTS_MA
 #define PACE_WAITS 8
 #define TRY_NS 100000000
 #define TRIES 50
+#define UNASKED_MAX 4u
 
 struct uring {
     struct io_uring ring;
@@ -58,6 +59,7 @@ struct uring {
     bool is_watch_armed; /* a poll of the watched descriptor is under way */
     bool is_broken;      /* the kernel takes no more entries: new operations go to the pool */
     const struct sti_aio_op *half_taken; /* its open was taken, its read was not */
+    uint32_t n_unasked;                  /* waits since the kernel was asked */
     uint32_t n_free_slots;
     uint32_t free_slots[];
 };
@@ -350,6 +352,20 @@ uring_unwatch(struct sti_aio *aio)
 }
 
 /*
+ * Something has come without the kernel being asked. It works at what else is under way when
+ * it is asked only, and the poll of a descriptor that stays readable completes each time that
+ * it is submitted: it would never be asked again.
+ */
+static void
+ask_now_and_then(struct sti_aio *aio, struct uring *uring)
+{
+    if (++uring->n_unasked < UNASKED_MAX || uring->is_broken)
+        return;
+    uring->n_unasked = 0;
+    check_submit(aio, uring, io_uring_get_events(&uring->ring));
+}
+
+/*
  * Sleeps beside the ring, not in it. The kernel wakes an owner that waits in the ring for
  * every chain that goes on from its open to its read, however many completions it waits
  * for; one that does not wait finds them all when it comes back, and starts their reads
@@ -363,8 +379,11 @@ wait_beside_ring(struct sti_aio *aio, struct uring *uring, uint64_t timeout_ns)
     struct io_uring_cqe *cqe;
 
     uring_flush(aio);
-    if (uring->is_broken || io_uring_cq_ready(&uring->ring) > 0)
+    if (uring->is_broken || io_uring_cq_ready(&uring->ring) > 0) {
+        ask_now_and_then(aio, uring);
         return;
+    }
+    uring->n_unasked = 0;
     (void)sti_aio_sleep(aio, timeout_ns); /* early or late, the ring is asked */
     /* Not io_uring_get_events(), for which newer kernels take a few of what has come. */
     int rc = io_uring_wait_cqes(&uring->ring, &cqe, uring->n_expected, &at_once, NULL);
@@ -391,6 +410,7 @@ wait_on_ring(struct sti_aio *aio, struct uring *uring, uint64_t timeout_ns)
     struct __kernel_timespec timeout = {.tv_sec = (int64_t)(timeout_ns / STI_NS_PER_S),
                                         .tv_nsec = (long long)(timeout_ns % STI_NS_PER_S)};
     sti_aio_count(&aio->stats.submit_calls, io_uring_sq_ready(&uring->ring) > 0 ? 1 : 0);
+    uring->n_unasked = 0;
     int rc = io_uring_submit_and_wait_timeout(&uring->ring, &cqe, n_wanted,
                                               timeout_ns == UINT64_MAX ? NULL : &timeout, NULL);
     check_submit(aio, uring, rc);
@@ -407,12 +427,14 @@ uring_wait(struct sti_aio *aio, uint64_t timeout_ns)
 
     arm_event(aio, uring);
     arm_watch(aio, uring);
-    if (uring->is_broken) /* sleeps as sync does, but looks whether the kernel is done */
+    if (uring->is_broken) { /* sleeps as sync does, but looks whether the kernel is done */
         sti_aio_wait_event(aio, is_kernel_busy && timeout_ns > POLL_NS ? POLL_NS : timeout_ns);
-    else if (io_uring_cq_ready(&uring->ring) == 0)
+    } else if (io_uring_cq_ready(&uring->ring) == 0) {
         wait_on_ring(aio, uring, timeout_ns);
-    else
+    } else {
         uring_flush(aio);
+        ask_now_and_then(aio, uring);
+    }
     unsigned n = reap(aio, uring);
     if (is_kernel_busy)
         learn_pace(uring, sti_clock_ns() - began_ns, n);

@@ -89,10 +89,15 @@ take_ssds(struct sti_loader *loader, stk_error *err)
     for (uint32_t at = 0; at < n; at++) {
         const struct sti_ssd_config *config = sti_engine_ssd(loader->engine, at);
 
-        opts->ssd_parts[at] = (struct sti_ssd_part){.path = config->path,
-                                                    .share_bytes = loader->ssd_bytes[at],
-                                                    .capacity_bytes = config->n_bytes};
+        opts->ssd_parts[at] =
+            (struct sti_ssd_part){.path = config->path,
+                                  .share_bytes = loader->ssd_bytes[at],
+                                  .capacity_bytes = sti_engine_ssd_whole_bytes(loader->engine, at)};
     }
+    const struct sti_node_part node = sti_engine_node(loader->engine);
+    opts->ssd_slot = node.at;
+    opts->n_ssd_slots = node.n;
+    opts->is_ssd_apart = node.is_apart;
     opts->n_ssd_parts = n;
     return 0;
 }
@@ -154,6 +159,25 @@ open_share(struct sti_loader *loader, const stk_loader_opts *opts, int code, stk
     return rc;
 }
 
+/*
+ * What SSD caches know the data set by. Ranks that come to a data set without an index all make
+ * one, and the last one's stays: they would cache it under different names, most of which no
+ * later job knows. By now all have opened it.
+ */
+static uint64_t
+ssd_dataset_id(const struct sti_loader *loader)
+{
+    uint64_t dataset_id = sti_dataset_identity(loader->dataset);
+    struct sti_aio *aio;
+
+    if (!loader->share.peering || loader->resolved.fetcher.n_ssd_parts == 0 ||
+        sti_engine_aio_open(loader->engine, &aio, NULL) < 0)
+        return dataset_id;
+    (void)sti_dataset_look(loader->dataset, aio, &dataset_id); /* else it is what it was */
+    sti_aio_close(aio);
+    return dataset_id;
+}
+
 static int
 open_fetcher(struct sti_loader *loader, const stk_loader_opts *opts, stk_error *err)
 {
@@ -167,6 +191,7 @@ open_fetcher(struct sti_loader *loader, const stk_loader_opts *opts, stk_error *
     fetcher_opts->pool = sti_engine_pool(engine);
     fetcher_opts->wake = wake_loop;
     fetcher_opts->wake_context = sti_engine_loop(engine);
+    fetcher_opts->ssd_dataset_id = ssd_dataset_id(loader);
     fetcher_opts->budget = find_budget(engine, loader->dataset);
     int rc = sti_fetcher_new(&loader->fetcher, fetcher_opts, err);
     if (rc < 0)

@@ -8,6 +8,7 @@
 #include <stoker/types.h>
 
 #define STI_SSDS_MAX 8
+#define STI_SSD_SLOTS_MAX 32u /* ranks of a machine that have a cache in a directory */
 #define STI_SSD_PATH_SIZE 256
 
 /* A directory that samples are cached in. */

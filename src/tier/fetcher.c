@@ -584,10 +584,9 @@ set_usage(struct sti_fetcher *fetcher)
     sti_staging_set_usage(&fetcher->staging, &usage);
 }
 
-uint64_t
-sti_fetcher_step(void *context)
+static uint64_t
+step(struct sti_fetcher *fetcher)
 {
-    struct sti_fetcher *fetcher = context;
     uint64_t returned_position;
     uint64_t wanted_ns = UINT64_MAX;
 
@@ -617,6 +616,19 @@ sti_fetcher_step(void *context)
     if (has_more)
         return 0;
     return sti_horizon_is_short_of_memory(fetcher->horizon) ? MEMORY_RETRY_NS : UINT64_MAX;
+}
+
+uint64_t
+sti_fetcher_step(void *context)
+{
+    struct sti_fetcher *fetcher = context;
+    uint64_t wanted_ns = step(fetcher);
+
+    if (!fetcher->peering)
+        return wanted_ns;
+    if (fetcher->peering->must_step)
+        return 0;
+    return fetcher->peering->busy_ns < wanted_ns ? fetcher->peering->busy_ns : wanted_ns;
 }
 
 int

@@ -302,6 +302,11 @@ bool
 sti_fetcher_read_peer(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sample,
                       uint32_t holder, uint64_t next_use);
 
+/* Asks again for what a holder had too much to do for. Returns after how many nanoseconds it wants
+ * to be called again. */
+uint64_t
+sti_fetcher_ask_again(struct sti_fetcher *fetcher);
+
 /* Goes on with what no peer has given. */
 void
 sti_fetcher_adopt_orphans(struct sti_fetcher *fetcher);

@@ -56,6 +56,7 @@ open_store(struct sti_fetcher *fetcher)
         .small_bytes = fetcher->sizes.small_bytes,
         .small_room_bytes = fetcher->sizes.small_room_bytes,
         .align = sti_fetcher_align(fetcher),
+        .is_shared = fetcher->peering && sti_comm_lends(fetcher->peering->opts.comm),
         .pool = fetcher->opts.pool,
     };
     int rc = sti_store_new(&fetcher->store, &opts);

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/crc32c.h"
 #include "base/mem.h"
+#include "tier/fetcher_internal.h"
 
 #define OUT_MAX 60u /* to one peer: a few less than the comm lets through, for other messages */
 /* Twice what is asked at a time: who has an answer asks again before it is known here that the
@@ -30,6 +31,9 @@
 #define PAUSE_MAX_NS (60 * STI_NS_PER_S)
 #define TELL_AGAIN_NS (2 * STI_NS_PER_S)
 #define TELL_SOON_NS (STI_NS_PER_S / 100)
+#define SUMS_PER_STEP 4 /* of the loop, which has more to do */
+#define SUMS_PER_HELPER 4u
+#define COPY_BYTES (UINT64_C(32) << 10) /* stays in a processor's cache until it is summed */
 /* Less than this is summed by the loop: a hand-over would cost more. */
 #define SUM_AT_ONCE_BYTES (UINT64_C(128) << 10)
 
@@ -76,6 +80,7 @@ sti_peering_new(struct sti_peering **ret_peering, const struct sti_peering_opts 
     peering->rank = sti_comm_rank(opts->comm);
     peering->world = sti_comm_world(opts->comm);
     peering->wanted_end = &peering->wanted;
+    peering->to_sum_end = &peering->to_sum;
     int rc = sti_mutex_init(&peering->lock, STI_RANK_LEAF);
     if (rc < 0) {
         sti_mem_free(peering);
@@ -96,6 +101,8 @@ sti_peering_free(struct sti_peering *peering)
     if (!peering)
         return;
     assert(peering->n_asked == 0 && peering->n_fetching == 0 && peering->n_summing == 0);
+    for (uint32_t at = 0; at < STI_SUMMERS; at++)
+        sti_pool_withdraw(peering->opts.pool, &peering->summers[at].job);
     sti_holders_fini(&peering->holders);
     sti_mutex_fini(&peering->lock);
     sti_bitset_fini(&peering->has_crc);
@@ -122,48 +129,157 @@ sti_peering_plan(struct sti_peering *peering, const struct sti_holders_opts *opt
 
 /* ---- sums ---- */
 
+/* The CRC is that of what was copied: what it was copied from may be another process's to
+ * change. */
 static void
-sum_job(struct sti_job *job)
+make_sum(struct sti_sum *sum)
 {
-    struct sti_sum *sum = (struct sti_sum *)(void *)((char *)job - offsetof(struct sti_sum, job));
-    struct sti_peering *peering = sum->peering;
+    const char *from = sum->bytes;
+    char *into = sum->into;
+
+    sum->crc = 0;
+    if (!into) {
+        sum->crc = sti_crc32c(0, from, sum->n_bytes);
+        return;
+    }
+    for (uint64_t at = 0; at < sum->n_bytes; at += COPY_BYTES) {
+        uint64_t n = sum->n_bytes - at < COPY_BYTES ? sum->n_bytes - at : COPY_BYTES;
+
+        memcpy(into + at, from + at, n);
+        sum->crc = sti_crc32c(sum->crc, into + at, n);
+    }
+}
+
+static void
+hand_back(struct sti_peering *peering, struct sti_sum *sum)
+{
     /* The peering may be gone as soon as the loop has the sum. */
     void (*wake)(void *) = peering->opts.wake;
     void *wake_context = peering->opts.wake_context;
 
-    sum->crc = sti_crc32c(0, sum->bytes, sum->n_bytes);
     sti_mutex_lock(&peering->lock);
+    bool is_first = !peering->summed;
     sum->next = peering->summed;
     peering->summed = sum;
     sti_mutex_unlock(&peering->lock);
-    wake(wake_context);
+    if (is_first)
+        wake(wake_context);
 }
 
+static struct sti_sum *
+next_to_sum(struct sti_peering *peering)
+{
+    sti_mutex_lock(&peering->lock);
+    struct sti_sum *sum = peering->to_sum;
+
+    if (sum) {
+        peering->to_sum = sum->next;
+        peering->n_to_sum--;
+        if (!sum->next)
+            peering->to_sum_end = &peering->to_sum;
+    }
+    sti_mutex_unlock(&peering->lock);
+    return sum;
+}
+
+/* A helper ends when there is nothing to be summed. It may be submitted again from then on. */
+static void
+help(struct sti_job *job)
+{
+    struct sti_summer *summer =
+        (struct sti_summer *)(void *)((char *)job - offsetof(struct sti_summer, job));
+    struct sti_peering *peering = summer->peering;
+    struct sti_sum *sum;
+
+    while ((sum = next_to_sum(peering)) != NULL) {
+        make_sum(sum);
+        hand_back(peering, sum);
+    }
+    __atomic_store_n(&summer->is_out, 0, __ATOMIC_RELEASE); /* with call_helpers() */
+}
+
+/* Calls helpers for what is to be summed, as many as there is work for. One that is just about
+ * to end may not come; then the loop does the work. */
+static void
+call_helpers(struct sti_peering *peering)
+{
+    sti_mutex_lock(&peering->lock);
+    uint32_t n = peering->n_to_sum / SUMS_PER_HELPER;
+    sti_mutex_unlock(&peering->lock);
+    uint32_t most = sti_pool_cpu_threads(peering->opts.pool) / 2; /* the loop is another */
+    most = most == 0 ? 1 : most < STI_SUMMERS ? most : STI_SUMMERS;
+    for (uint32_t at = 0; at < most && n > 0; at++, n--) {
+        struct sti_summer *summer = &peering->summers[at];
+
+        if (__atomic_load_n(&summer->is_out, __ATOMIC_ACQUIRE))
+            continue;
+        __atomic_store_n(&summer->is_out, 1, __ATOMIC_RELAXED);
+        summer->peering = peering;
+        summer->job.fn = help;
+        sti_pool_submit(peering->opts.pool, STI_LANE_URGENT, &summer->job, 1);
+    }
+}
+
+static void
+sum_job(struct sti_job *job)
+{
+    struct sti_sum *sum = (struct sti_sum *)(void *)((char *)job - offsetof(struct sti_sum, job));
+
+    make_sum(sum);
+    hand_back(sum->peering, sum);
+}
+
+/* What is to be copied waits for the next step: what came with it is shared with the pool. */
 void
 sti_peering_sum(struct sti_peering *peering, struct sti_sum *sum)
 {
-    if (sum->n_bytes <= SUM_AT_ONCE_BYTES) {
-        sum->crc = sti_crc32c(0, sum->bytes, sum->n_bytes);
+    if (sum->n_bytes <= SUM_AT_ONCE_BYTES && !sum->into) {
+        make_sum(sum);
         sum->done(sum);
         return;
     }
     peering->n_summing++;
     sum->peering = peering;
-    sum->job.fn = sum_job;
-    sti_pool_submit(peering->opts.pool, STI_LANE_URGENT, &sum->job, 1);
+    sum->next = NULL;
+    if (sum->n_bytes > SUM_AT_ONCE_BYTES) {
+        sum->job.fn = sum_job;
+        sti_pool_submit(peering->opts.pool, STI_LANE_URGENT, &sum->job, 1);
+        return;
+    }
+    sti_mutex_lock(&peering->lock);
+    *peering->to_sum_end = sum;
+    peering->to_sum_end = &sum->next;
+    peering->n_to_sum++;
+    sti_mutex_unlock(&peering->lock);
+}
+
+static void
+end_sum(struct sti_peering *peering, struct sti_sum *sum)
+{
+    peering->n_summing--;
+    sum->done(sum);
 }
 
 void
 sti_peering_take_summed(struct sti_peering *peering)
 {
+    struct sti_sum *sum;
+
+    if (peering->n_summing == 0)
+        return;
+    call_helpers(peering);
+    for (int n = 0; n < SUMS_PER_STEP && (sum = next_to_sum(peering)) != NULL; n++) {
+        make_sum(sum);
+        end_sum(peering, sum);
+    }
     sti_mutex_lock(&peering->lock);
-    struct sti_sum *sum = peering->summed;
+    sum = peering->summed;
     peering->summed = NULL;
+    peering->must_step = peering->to_sum != NULL;
     sti_mutex_unlock(&peering->lock);
     for (struct sti_sum *next; sum; sum = next) {
         next = sum->next;
-        peering->n_summing--;
-        sum->done(sum);
+        end_sum(peering, sum);
     }
 }
 
@@ -271,6 +387,9 @@ sti_peering_refuse(void *context)
     struct sti_question *question = peering->wanted;
 
     peering->is_closed = true;
+    if (peering->is_lent)
+        sti_comm_take_back(peering->opts.comm, sti_store_arena(peering->fetcher->store));
+    peering->is_lent = false;
     peering->wanted = NULL;
     peering->wanted_end = &peering->wanted;
     for (struct sti_question *next; question; question = next) {
@@ -355,6 +474,10 @@ on_told(struct sti_comm_request *request)
 {
     struct sti_neighbour *neighbour = request->context;
 
+    if (request->result == -EAGAIN) { /* it has too much to do, and may need what is here */
+        neighbour->told = NOT_TOLD;
+        return;
+    }
     neighbour->told = TOLD;
     /* Who cannot be reached needs nothing, or has to do without. */
     if (request->result != 0)

@@ -26,15 +26,25 @@
 struct sti_fetcher;
 struct sti_peering;
 
-/* A CRC that the pool makes. */
+/* A CRC of bytes, which are copied first where they are not here yet. */
 struct sti_sum {
     struct sti_job job;
     struct sti_peering *peering;
     const void *bytes;
+    void *into; /* NULL: bytes stay where they are */
     uint64_t n_bytes;
     uint32_t crc;
     void (*done)(struct sti_sum *sum); /* on the loop's thread */
     struct sti_sum *next;
+};
+
+#define STI_SUMMERS 4u
+
+/* A job of the pool that makes sums as long as there are some. */
+struct sti_summer {
+    struct sti_job job;
+    struct sti_peering *peering;
+    int is_out; /* atomic: set by the loop, cleared by the job */
 };
 
 /* What a peer asks. */
@@ -58,8 +68,10 @@ struct sti_fetch {
     uint64_t next_use; /* where it is used if nobody waits for it; or unknown */
     uint32_t holder;
     uint32_t n_tries;
+    uint32_t n_busy;   /* times that its holder had too much to do */
+    uint64_t again_ns; /* of one that is busy: when it is asked for again */
     bool is_used;
-    struct sti_fetch *next; /* free, or orphans */
+    struct sti_fetch *next; /* free, or orphans, or busy */
 };
 
 /* A peer, as it is known from here. */
@@ -90,6 +102,7 @@ struct sti_peering {
     uint32_t world;
     uint32_t n_filling;
     struct sti_fetcher *fetcher; /* or NULL: not there yet, or no more */
+    bool is_lent;                /* the fetcher's memory, to ranks of this machine */
     struct sti_holders holders;
     uint32_t *crcs; /* of samples held here, as they were sent first */
     struct sti_bitset has_crc;
@@ -109,11 +122,19 @@ struct sti_peering {
     struct sti_fetch *fetches;
     struct sti_fetch *free_fetches;
     struct sti_fetch *orphans; /* no peer has given them: the origin's, when a read is free */
+    struct sti_fetch *busy;    /* their holders have too much to do; they are asked again */
+    uint64_t n_busy;           /* times that this was so */
+    uint64_t busy_ns;          /* the first of them is asked for again after, or UINT64_MAX */
     struct sti_neighbour *neighbours; /* by rank */
     uint32_t n_fetching;
 
     uint32_t n_summing;
+    bool must_step; /* something is left to be summed by the loop */
+    struct sti_summer summers[STI_SUMMERS];
     struct sti_mutex lock;
+    struct sti_sum *to_sum STI_GUARDED_BY(&lock); /* the loop's and the helpers' */
+    struct sti_sum **to_sum_end STI_GUARDED_BY(&lock);
+    uint32_t n_to_sum STI_GUARDED_BY(&lock);
     struct sti_sum *summed STI_GUARDED_BY(&lock); /* back from the pool */
 
     bool is_paper;
@@ -191,11 +212,13 @@ sti_peering_promise(struct sti_peering *peering, struct sti_question *question);
 void
 sti_peering_put_question(struct sti_peering *peering, struct sti_question *question);
 
-/* Has the CRC of bytes made and done called, from here where there are few. */
+/* Has bytes copied, if they are to be, and their CRC made, and done called: at once where they
+ * are few and here, else out of sti_peering_take_summed(). */
 void
 sti_peering_sum(struct sti_peering *peering, struct sti_sum *sum);
 
-/* Calls done for what came back from the pool. */
+/* Makes some of the sums that are to be made, and calls done for those that are. must_step:
+ * there are more. */
 void
 sti_peering_take_summed(struct sti_peering *peering);
 

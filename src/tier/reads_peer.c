@@ -11,9 +11,13 @@
 #include <errno.h>
 #include <stddef.h>
 
+#include "base/clock.h"
 #include "tier/fetcher_internal.h"
 
-#define TRIES_MAX 2u    /* one holder, and another */
+#define TRIES_MAX 2u       /* one holder, and another */
+#define BUSY_TRIES_MAX 16u /* of a holder that has too much to do: a second in all, or two */
+#define BUSY_NS (STI_NS_PER_S / 1000)
+#define BUSY_DOUBLINGS 6u
 #define PROMISE_TIMES 6 /* who promises has to read from the origin, or waits for others */
 
 static struct sti_fetcher *
@@ -35,6 +39,27 @@ give_back(struct sti_fetch *fetch)
 
 static void
 fail(struct sti_fetch *fetch);
+
+/* The holder has too much to do: it is asked again a little later, and the longer after the more
+ * often that was so. Those who were turned away together do not come back together. False: it
+ * was asked often enough. */
+static bool
+ask_later(struct sti_fetch *fetch)
+{
+    struct sti_peering *peering = fetch->peering;
+    uint32_t n_doublings = fetch->n_busy < BUSY_DOUBLINGS ? fetch->n_busy : BUSY_DOUBLINGS;
+    uint64_t pause_ns = BUSY_NS << n_doublings;
+    uint64_t spread = (fetch->sample + peering->rank) * UINT64_C(0x9e3779b97f4a7c15);
+
+    if (fetch->n_busy == BUSY_TRIES_MAX || peering->fetcher->is_stopped)
+        return false;
+    fetch->n_busy++;
+    peering->n_busy++;
+    fetch->again_ns = sti_clock_ns() + pause_ns + spread % pause_ns;
+    fetch->next = peering->busy;
+    peering->busy = fetch;
+    return true;
+}
 
 static void
 take_bytes(struct sti_fetch *fetch)
@@ -61,6 +86,8 @@ on_summed(struct sti_sum *sum)
     struct sti_fetch *fetch =
         (struct sti_fetch *)(void *)((char *)sum - offsetof(struct sti_fetch, sum));
 
+    if (fetch->request.lies)
+        sti_comm_took(fetch->peering->opts.comm, &fetch->request);
     if (sum->crc == fetch->request.crc) {
         take_bytes(fetch);
         return;
@@ -76,19 +103,27 @@ on_done(struct sti_comm_request *request)
     bool is_whole = request->code == 0 && request->n_bytes == fetch->length && request->has_crc;
 
     fetch->peering->neighbours[fetch->holder].n_out--;
+    if (request->result == -EAGAIN || (request->result == 0 && request->code == -EAGAIN)) {
+        if (!ask_later(fetch))
+            fail(fetch);
+        return;
+    }
     if (request->result != 0) {
-        /* Too much to do is no reason to avoid it. */
-        if (request->result != -EAGAIN && request->result != -ECANCELED)
+        if (request->result != -ECANCELED)
             sti_peering_note(fetch->peering, fetch->holder, request->result);
         fail(fetch);
         return;
     }
     if (!is_whole) {
+        if (request->lies)
+            sti_comm_took(fetch->peering->opts.comm, request);
         fail(fetch);
         return;
     }
-    fetch->sum =
-        (struct sti_sum){.bytes = request->into, .n_bytes = fetch->length, .done = on_summed};
+    fetch->sum = (struct sti_sum){.bytes = request->lies ? request->lies : request->into,
+                                  .into = request->lies ? request->into : NULL,
+                                  .n_bytes = fetch->length,
+                                  .done = on_summed};
     sti_peering_sum(fetch->peering, &fetch->sum);
 }
 
@@ -107,6 +142,7 @@ ask(struct sti_fetch *fetch)
         .n_small = sizeof(message),
         .into = sti_store_pointer(peering->fetcher->store, fetch->address),
         .into_bytes = fetch->length,
+        .may_lie = true,
         .timeout_ns = peering->opts.timeout_ns,
         .wait_ns = PROMISE_TIMES * peering->opts.timeout_ns,
         .done = on_done,
@@ -138,6 +174,32 @@ fail(struct sti_fetch *fetch)
     peering->orphans = fetch;
 }
 
+uint64_t
+sti_fetcher_ask_again(struct sti_fetcher *fetcher)
+{
+    struct sti_peering *peering = fetcher->peering;
+    struct sti_fetch *busy = peering->busy;
+    uint64_t now_ns = busy ? sti_clock_ns() : 0, due_ns = UINT64_MAX;
+
+    peering->busy = NULL;
+    for (struct sti_fetch *fetch = busy, *next; fetch; fetch = next) {
+        next = fetch->next;
+        if (fetch->again_ns > now_ns && !fetcher->is_stopped) {
+            due_ns = fetch->again_ns < due_ns ? fetch->again_ns : due_ns;
+            fetch->next = peering->busy;
+            peering->busy = fetch;
+            continue;
+        }
+        fetch->n_tries--; /* the same try goes on */
+        int rc = fetcher->is_stopped ? -ECANCELED : ask(fetch);
+        if (rc == -EAGAIN && ask_later(fetch))
+            due_ns = fetch->again_ns < due_ns ? fetch->again_ns : due_ns;
+        else if (rc < 0)
+            fail(fetch);
+    }
+    return due_ns == UINT64_MAX ? UINT64_MAX : due_ns - now_ns;
+}
+
 bool
 sti_fetcher_read_peer(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sample,
                       uint32_t holder, uint64_t next_use)
@@ -161,7 +223,9 @@ sti_fetcher_read_peer(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sam
     fetch->next_use = next_use;
     fetch->holder = holder;
     fetch->n_tries = 0;
-    if (ask(fetch) < 0)
+    fetch->n_busy = 0;
+    int rc = ask(fetch);
+    if (rc < 0 && (rc != -EAGAIN || !ask_later(fetch)))
         fail(fetch);
     return true;
 }
@@ -226,5 +290,6 @@ sti_fetcher_cancel_fetches(struct sti_fetcher *fetcher)
     for (uint32_t at = 0; at < peering->opts.n_fetches; at++)
         if (peering->fetches[at].is_used)
             sti_comm_cancel(peering->opts.comm, &peering->fetches[at].request);
+    (void)sti_fetcher_ask_again(fetcher); /* all of them end */
     sti_fetcher_adopt_orphans(fetcher);
 }

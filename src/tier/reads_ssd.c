@@ -132,6 +132,10 @@ sti_fetcher_open_ssd(struct sti_fetcher *fetcher)
 {
     struct sti_ssd_opts opts = {.dataset = fetcher->opts.dataset,
                                 .n_parts = fetcher->opts.n_ssd_parts,
+                                .dataset_id = fetcher->opts.ssd_dataset_id,
+                                .slot = fetcher->opts.ssd_slot,
+                                .n_slots = fetcher->opts.n_ssd_slots,
+                                .is_apart = fetcher->opts.is_ssd_apart,
                                 .is_buffered = fetcher->opts.is_buffered,
                                 .aio = fetcher->opts.aio,
                                 .on_trouble = on_trouble,

@@ -151,6 +151,16 @@ warn(struct sti_fetcher *fetcher)
     peering->has_news = false;
 }
 
+static void
+begin(struct sti_peering *peering, struct sti_fetcher *fetcher)
+{
+    const struct sti_arena *arena = sti_store_arena(fetcher->store);
+
+    peering->fetcher = fetcher;
+    /* Where it cannot be lent, what is asked for is sent. */
+    peering->is_lent = arena->is_shared && sti_comm_lend(peering->opts.comm, arena) == 0;
+}
+
 void
 sti_fetcher_serve(struct sti_fetcher *fetcher)
 {
@@ -158,7 +168,8 @@ sti_fetcher_serve(struct sti_fetcher *fetcher)
 
     if (!peering)
         return;
-    peering->fetcher = fetcher; /* from the first step on */
+    if (!peering->fetcher) /* the first step */
+        begin(peering, fetcher);
     sti_peering_take_summed(peering);
     if (peering->has_news)
         warn(fetcher);
@@ -173,6 +184,7 @@ sti_fetcher_serve(struct sti_fetcher *fetcher)
         *peering->wanted_end = question;
         peering->wanted_end = &question->next;
     }
+    peering->busy_ns = sti_fetcher_ask_again(fetcher);
     sti_fetcher_adopt_orphans(fetcher);
     sti_fetcher_submit_growing(fetcher);
 }

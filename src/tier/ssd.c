@@ -19,19 +19,6 @@
 
 #include "tier/ssd_internal.h"
 
-#define SEGMENT_BYTES (UINT64_C(4) << 20)
-#define SEGMENT_LEAST_BYTES (UINT64_C(256) << 10) /* a group of neighbours */
-#define SEGMENTS_PER_SHARE 32 /* so that small caches are spread over the directories, too */
-#define UNIT_BYTES UINT64_C(4096)
-/* What a sample takes beside its bytes, at most: header, alignment. */
-#define RECORD_EXTRA_BYTES (3 * (uint64_t)STI_SSD_HEADER_BYTES)
-
-static uint64_t
-round_up(uint64_t value, uint64_t unit)
-{
-    return (value + unit - 1) / unit * unit;
-}
-
 /* ---- places ------------------------------------------------------------------------ */
 
 void
@@ -45,8 +32,8 @@ sti_ssd_forget(struct sti_ssd *ssd, uint64_t sample)
     ssd->places[sample] = place & STI_PLACE_WARM;
 }
 
-static void
-set_place(struct sti_ssd *ssd, uint64_t sample, uint32_t dir, uint64_t offset)
+void
+sti_ssd_set_place(struct sti_ssd *ssd, uint64_t sample, uint32_t dir, uint64_t offset)
 {
     uint64_t warm = ssd->places[sample] & STI_PLACE_WARM;
 
@@ -61,18 +48,18 @@ sti_ssd_drop(struct sti_ssd *ssd, uint32_t dir, int code)
     if (part->is_dropped)
         return;
     part->is_dropped = true;
-    ssd->opts.on_trouble(ssd->opts.context, ssd->opts.parts[dir].path, code, false);
+    ssd->opts.on_trouble(ssd->opts.context, part->path, code, false);
 }
 
-static void
-stop_writing(struct sti_ssd *ssd, uint32_t dir, int code)
+void
+sti_ssd_stop_writing(struct sti_ssd *ssd, uint32_t dir, int code)
 {
     struct sti_ssd_part_state *part = &ssd->parts[dir];
 
     if (part->is_full || part->is_dropped)
         return;
     part->is_full = true;
-    ssd->opts.on_trouble(ssd->opts.context, ssd->opts.parts[dir].path, code, true);
+    ssd->opts.on_trouble(ssd->opts.context, part->path, code, true);
 }
 
 /* ---- segments ---------------------------------------------------------------------- */
@@ -95,7 +82,7 @@ lose_segment(struct sti_segment *segment, int code)
         if (segment->records[at].is_good)
             sti_ssd_forget(ssd, segment->records[at].record.sample);
     if (code == -ENOSPC || code == -EDQUOT || code == -EFBIG)
-        stop_writing(ssd, segment->dir, code);
+        sti_ssd_stop_writing(ssd, segment->dir, code);
     else
         sti_ssd_drop(ssd, segment->dir, code);
     release(segment);
@@ -108,7 +95,7 @@ on_noted(struct sti_aio_op *op)
 
     /* Without its entry a sample serves this run all the same. */
     if (op->result < 0)
-        stop_writing(segment->ssd, segment->dir, op->result);
+        sti_ssd_stop_writing(segment->ssd, segment->dir, op->result);
     release(segment);
 }
 
@@ -160,7 +147,7 @@ on_written(struct sti_aio_op *op)
     segment->ssd->written_bytes += (uint64_t)op->result;
     if ((uint32_t)op->result == op->n_bytes)
         note(segment);
-    else if (segment->done_bytes % UNIT_BYTES != 0)
+    else if (segment->done_bytes % STI_SSD_UNIT_BYTES != 0)
         lose_segment(segment, -ENOSPC);
     else
         write_rest(segment);
@@ -170,7 +157,7 @@ static void
 write_rest(struct sti_segment *segment)
 {
     struct sti_ssd *ssd = segment->ssd;
-    uint64_t n_bytes = round_up(segment->used_bytes, UNIT_BYTES);
+    uint64_t n_bytes = sti_ssd_round_up(segment->used_bytes, STI_SSD_UNIT_BYTES);
 
     segment->state = STI_SEGMENT_WRITING;
     memset(&segment->op, 0, sizeof(segment->op));
@@ -195,7 +182,7 @@ write_if_complete(struct sti_segment *segment)
         return;
     }
     memset(segment->bytes + segment->used_bytes, 0,
-           round_up(segment->used_bytes, UNIT_BYTES) - segment->used_bytes);
+           sti_ssd_round_up(segment->used_bytes, STI_SSD_UNIT_BYTES) - segment->used_bytes);
     segment->done_bytes = 0;
     write_rest(segment);
 }
@@ -209,7 +196,7 @@ close_segment(struct sti_ssd *ssd)
     struct sti_ssd_dir *dir = &ssd->parts[segment->dir].dir;
 
     ssd->open_segment = STI_SSD_NO_SLOT;
-    dir->data_end = segment->offset + round_up(segment->used_bytes, UNIT_BYTES);
+    dir->data_end = segment->offset + sti_ssd_round_up(segment->used_bytes, STI_SSD_UNIT_BYTES);
     segment->state = STI_SEGMENT_CLOSED;
     write_if_complete(segment);
 }
@@ -277,7 +264,8 @@ sti_ssd_is_ready(struct sti_ssd *ssd, uint64_t n_samples, uint64_t n_bytes)
     if (ssd->used_bytes[segment->dir] + n_bytes > ssd->shares[segment->dir].share_bytes)
         return choose_dir(ssd, n_bytes) == UINT32_MAX; /* another directory needs a segment */
     return segment->n_records + n_samples <= ssd->records_max &&
-           segment->used_bytes + n_samples * RECORD_EXTRA_BYTES + n_bytes <= ssd->segment_bytes;
+           segment->used_bytes + n_samples * STI_SSD_RECORD_EXTRA_BYTES + n_bytes <=
+               ssd->segment_bytes;
 }
 
 static bool
@@ -343,7 +331,7 @@ sti_ssd_settle(struct sti_ssd *ssd, struct sti_ssd_slot slot, bool is_good)
     assert(segment->n_pending > 0);
     entry->is_good = is_good;
     if (is_good) {
-        set_place(ssd, record->sample, segment->dir, record->offset);
+        sti_ssd_set_place(ssd, record->sample, segment->dir, record->offset);
     } else {
         memset(segment->bytes + (record->offset - segment->offset), 0,
                STI_SSD_HEADER_BYTES + (uint64_t)record->n_bytes);
@@ -365,169 +353,10 @@ sti_ssd_finish(struct sti_ssd *ssd)
     return true;
 }
 
-/* ---- open and close ---------------------------------------------------------------- */
-
-struct loading {
-    struct sti_ssd *ssd;
-    uint32_t dir;
-};
-
-/* An entry of a catalogue: is it a sample of this data set? The first directory that has
- * one serves it; within a directory the last entry. */
-static bool
-on_record(void *context, const struct sti_ssd_record *record)
-{
-    struct loading *loading = context;
-    struct sti_ssd *ssd = loading->ssd;
-
-    if (record->sample >= sti_dataset_count(ssd->opts.dataset) ||
-        record->n_bytes != sti_dataset_length(ssd->opts.dataset, record->sample))
-        return false;
-    uint64_t place = ssd->places[record->sample];
-    if (place >> STI_PLACE_SHIFT != 0 && sti_place_dir(place) != loading->dir)
-        return true;
-    if (place >> STI_PLACE_SHIFT == 0)
-        ssd->used_bytes[loading->dir] += record->n_bytes;
-    set_place(ssd, record->sample, loading->dir, record->offset);
-    ssd->places[record->sample] |= STI_PLACE_WARM;
-    return true;
-}
-
-static void
-open_part(struct sti_ssd *ssd, uint32_t dir)
-{
-    const struct sti_ssd_part *part = &ssd->opts.parts[dir];
-    const struct sti_dataset *dataset = ssd->opts.dataset;
-    struct sti_ssd_part_state *state = &ssd->parts[dir];
-    struct loading loading = {.ssd = ssd, .dir = dir};
-    uint64_t average_bytes = sti_dataset_bytes(dataset) / sti_dataset_count(dataset) + 1;
-    /* Headers, and their part of the catalogue. */
-    uint64_t want_bytes =
-        part->share_bytes + part->share_bytes / average_bytes * (RECORD_EXTRA_BYTES - 32);
-    struct sti_ssd_dir_opts opts = {
-        .path = part->path,
-        .dataset_id = sti_dataset_identity(dataset),
-        .capacity_bytes = part->capacity_bytes + (want_bytes - part->share_bytes),
-        .want_bytes = want_bytes,
-        .is_buffered = ssd->opts.is_buffered,
-        .on_record = on_record,
-        .context = &loading,
-    };
-
-    ssd->shares[dir].share_bytes = part->share_bytes;
-    int rc = sti_ssd_dir_open(&state->dir, &opts);
-    if (rc < 0)
-        sti_ssd_drop(ssd, dir, rc);
-    else if (!state->dir.is_readable)
-        sti_ssd_drop(ssd, dir, state->dir.read_only_code); /* nothing to read yet */
-    else if (state->dir.is_writable && state->dir.room_bytes < want_bytes)
-        ssd->shares[dir].share_bytes =
-            (uint64_t)((double)part->share_bytes * (double)state->dir.room_bytes /
-                       (double)want_bytes);
-}
-
-/* What is only read and has not all that it might: the run goes on, but not as asked for. */
-static void
-tell_read_only(struct sti_ssd *ssd)
-{
-    uint64_t missing_bytes = sti_dataset_bytes(ssd->opts.dataset);
-    uint64_t max_bytes = sti_dataset_max_bytes(ssd->opts.dataset);
-
-    for (uint32_t at = 0; at < ssd->opts.n_parts; at++)
-        missing_bytes -= ssd->used_bytes[at];
-    for (uint32_t at = 0; at < ssd->opts.n_parts; at++)
-        if (ssd->parts[at].dir.is_readable && !ssd->parts[at].dir.is_writable &&
-            missing_bytes > 0 && ssd->used_bytes[at] + max_bytes <= ssd->shares[at].share_bytes)
-            stop_writing(ssd, at, ssd->parts[at].dir.read_only_code);
-}
-
-static int
-allocate_segments(struct sti_ssd *ssd)
-{
-    uint64_t max_bytes = sti_dataset_max_bytes(ssd->opts.dataset);
-    uint64_t segment_bytes = sti_ssd_capacity_bytes(ssd) / SEGMENTS_PER_SHARE;
-
-    if (max_bytes > STI_SSD_SAMPLE_MAX)
-        max_bytes = STI_SSD_SAMPLE_MAX;
-    if (segment_bytes > SEGMENT_BYTES)
-        segment_bytes = SEGMENT_BYTES;
-    if (segment_bytes < SEGMENT_LEAST_BYTES)
-        segment_bytes = SEGMENT_LEAST_BYTES;
-    if (segment_bytes < max_bytes + RECORD_EXTRA_BYTES)
-        segment_bytes = max_bytes + RECORD_EXTRA_BYTES;
-    ssd->segment_bytes = round_up(segment_bytes, UNIT_BYTES);
-    ssd->records_max = (uint32_t)(ssd->segment_bytes / (2 * (uint64_t)STI_SSD_HEADER_BYTES));
-    ssd->n_segments = ssd->opts.n_parts + 2;
-    ssd->segments = sti_mem_new(ssd->n_segments, sizeof(struct sti_segment));
-    if (!ssd->segments)
-        return -ENOMEM;
-    int rc = sti_arena_open(&ssd->arena, ssd->n_segments * ssd->segment_bytes, 0);
-    for (uint32_t at = 0; rc == 0 && at < ssd->n_segments; at++) {
-        struct sti_segment *segment = &ssd->segments[at];
-
-        segment->ssd = ssd;
-        segment->bytes = ssd->arena.base + at * ssd->segment_bytes;
-        segment->records = sti_mem_new(ssd->records_max, sizeof(struct sti_segment_record));
-        segment->entries = sti_mem_new(ssd->records_max, STI_SSD_ENTRY_BYTES);
-        if (!segment->records || !segment->entries)
-            rc = -ENOMEM;
-    }
-    return rc;
-}
-
-int
-sti_ssd_open(struct sti_ssd **ret_ssd, const struct sti_ssd_opts *opts)
-{
-    struct sti_ssd *ssd = sti_mem_new(1, sizeof(*ssd));
-    int rc = -ENOMEM;
-
-    if (!ssd)
-        return rc;
-    ssd->opts = *opts;
-    ssd->open_segment = STI_SSD_NO_SLOT;
-    ssd->range = (struct sti_ssd_range){.least_bytes = UINT64_MAX};
-    for (uint32_t at = 0; at < STI_SSDS_MAX; at++)
-        ssd->parts[at].dir =
-            (struct sti_ssd_dir){.dir_fd = -1, .lock_fd = -1, .data_fd = -1, .catalog_fd = -1};
-    ssd->places = sti_mem_new(sti_dataset_count(opts->dataset), sizeof(uint64_t));
-    if (!ssd->places)
-        goto err_ssd;
-    for (uint32_t at = 0; at < opts->n_parts; at++)
-        open_part(ssd, at);
-    tell_read_only(ssd);
-    rc = allocate_segments(ssd);
-    if (rc < 0)
-        goto err_ssd;
-    *ret_ssd = ssd;
-    return 0;
-
-err_ssd:
-    sti_ssd_close(ssd);
-    return rc;
-}
-
 void
 sti_ssd_set_range(struct sti_ssd *ssd, struct sti_ssd_range range)
 {
     ssd->range = range;
-}
-
-void
-sti_ssd_close(struct sti_ssd *ssd)
-{
-    if (!ssd)
-        return;
-    for (uint32_t at = 0; at < ssd->opts.n_parts; at++)
-        sti_ssd_dir_close(&ssd->parts[at].dir);
-    for (uint32_t at = 0; ssd->segments && at < ssd->n_segments; at++) {
-        assert(ssd->segments[at].state == STI_SEGMENT_FREE);
-        sti_mem_free(ssd->segments[at].records);
-        sti_mem_free(ssd->segments[at].entries);
-    }
-    sti_mem_free(ssd->segments);
-    sti_arena_close(&ssd->arena);
-    sti_mem_free(ssd->places);
-    sti_mem_free(ssd);
 }
 
 uint64_t
@@ -536,7 +365,7 @@ sti_ssd_capacity_bytes(const struct sti_ssd *ssd)
     uint64_t uniform_bytes = sti_dataset_uniform_bytes(ssd->opts.dataset);
     uint64_t sum_bytes = 0;
 
-    for (uint32_t at = 0; at < ssd->opts.n_parts; at++) {
+    for (uint32_t at = 0; at < ssd->n_parts; at++) {
         const struct sti_ssd_part_state *part = &ssd->parts[at];
         uint64_t share_bytes = ssd->shares[at].share_bytes;
 
@@ -560,9 +389,9 @@ sti_ssd_counts(const struct sti_ssd *ssd)
     struct sti_ssd_counts counts = {.written_bytes = ssd->written_bytes,
                                     .n_refused = ssd->n_refused};
 
-    for (uint32_t at = 0; at < ssd->opts.n_parts; at++) {
+    for (uint32_t at = 0; at < ssd->n_parts; at++) {
         if (ssd->parts[at].is_dropped)
-            counts.n_dropped++;
+            counts.n_dropped += at < ssd->opts.n_parts;
         else
             counts.used_bytes += ssd->used_bytes[at];
     }

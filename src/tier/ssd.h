@@ -35,7 +35,7 @@ struct sti_ssd;
 struct sti_ssd_part {
     const char *path; /* borrowed as long as the tier is open */
     uint64_t share_bytes;
-    uint64_t capacity_bytes; /* of the whole directory */
+    uint64_t capacity_bytes; /* of the whole directory, or (is_apart) of this rank in it */
 };
 
 /*
@@ -46,6 +46,10 @@ struct sti_ssd_opts {
     const struct sti_dataset *dataset;
     struct sti_ssd_part parts[STI_SSDS_MAX];
     uint32_t n_parts;
+    uint64_t dataset_id; /* sti_dataset_identity() */
+    uint32_t slot;       /* of this rank among those of its machine, below STI_SSD_SLOTS_MAX */
+    uint32_t n_slots;    /* 0: 1 */
+    bool is_apart;       /* capacities are each rank's own */
     bool is_buffered;
     struct sti_aio *aio;
     void (*on_trouble)(void *context, const char *path, int code, bool is_full);

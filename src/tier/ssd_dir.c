@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opening a cache directory. The subfolder of a data set is stoker-FINGERPRINT, in it
- * `lock`, `data` and `catalog`. Whoever has the lock appends to both files; bytes once
- * written are never overwritten, so that others may read along without any lock.
+ * Opening a cache directory. The subfolder of a data set is stoker-FINGERPRINT, one for each of
+ * the machine's ranks, in it `lock`, `data` and `catalog`. Whoever has the lock appends to both
+ * files; bytes once written are never overwritten, so that others may read along without any
+ * lock.
  *
  * The catalogue is a journal: an entry is appended when its sample has been written. It
  * is a hint, so nothing is synced and nothing is renamed: an entry that is lost is a
@@ -90,13 +91,15 @@ unlink_at(int dir_fd, const char *path)
 /* ---- the subfolder ----------------------------------------------------------------- */
 
 static int
-open_subfolder(struct sti_ssd_dir *dir, int root_fd)
+open_subfolder(struct sti_ssd_dir *dir, int root_fd, bool must_make)
 {
     char name[STI_SSD_NAME_SIZE];
     struct sti_aio_op op = {.kind = STI_AIO_MKDIR, .dir_fd = root_fd, .path = name, .mode = 0755};
 
     sti_ssd_name(name, dir->identity.dataset_id);
-    sti_aio_op_execute(&op);
+    op.result = -EEXIST;
+    if (must_make)
+        sti_aio_op_execute(&op);
     if (op.result < 0 && op.result != -EEXIST && op.result != -EROFS && op.result != -EACCES &&
         op.result != -ENOSPC && op.result != -EDQUOT)
         return op.result;
@@ -289,8 +292,7 @@ read_catalog(struct sti_ssd_dir *dir, const struct sti_ssd_dir_opts *opts)
 static int
 open_locked(struct sti_ssd_dir *dir, int root_fd, const struct sti_ssd_dir_opts *opts)
 {
-    dir->room_bytes =
-        sti_ssd_sweep(root_fd, dir->identity.dataset_id, opts->capacity_bytes, opts->want_bytes);
+    dir->room_bytes = sti_ssd_sweep(root_fd, opts);
     int rc = open_files(dir, opts->is_buffered);
     if (rc < 0)
         rc = make_files(dir, opts->is_buffered);
@@ -316,9 +318,9 @@ mark(struct sti_ssd_dir *dir, uint64_t sample)
 static int
 open_in(struct sti_ssd_dir *dir, int root_fd, const struct sti_ssd_dir_opts *opts)
 {
-    int rc = open_subfolder(dir, root_fd);
+    int rc = open_subfolder(dir, root_fd, !opts->is_beside);
 
-    if (rc == 0)
+    if (rc == 0 && !opts->is_beside)
         rc = lock(dir);
     if (rc < 0)
         return rc;
@@ -341,11 +343,12 @@ open_in(struct sti_ssd_dir *dir, int root_fd, const struct sti_ssd_dir_opts *opt
 int
 sti_ssd_dir_open(struct sti_ssd_dir *dir, const struct sti_ssd_dir_opts *opts)
 {
-    *dir = (struct sti_ssd_dir){.dir_fd = -1,
-                                .lock_fd = -1,
-                                .data_fd = -1,
-                                .catalog_fd = -1,
-                                .identity = {.dataset_id = opts->dataset_id}};
+    *dir = (struct sti_ssd_dir){
+        .dir_fd = -1,
+        .lock_fd = -1,
+        .data_fd = -1,
+        .catalog_fd = -1,
+        .identity = {.dataset_id = sti_ssd_slot_id(opts->dataset_id, opts->slot)}};
     struct sti_aio_op op = {.kind = STI_AIO_OPEN,
                             .dir_fd = AT_FDCWD,
                             .path = opts->path,

@@ -31,6 +31,9 @@ struct sti_ssd_dir {
 /*
  * path            the cache directory. Borrowed for the call.
  * dataset_id      sti_dataset_identity().
+ * slot            which of the machine's ranks has it.
+ * is_apart        what the others have in the directory does not count.
+ * is_beside       another rank's: read as it is, never made or locked.
  * capacity_bytes  of the whole directory, those of other data sets included.
  * want_bytes      what this data set's files may take of it.
  * is_buffered     no direct I/O.
@@ -40,6 +43,9 @@ struct sti_ssd_dir {
 struct sti_ssd_dir_opts {
     const char *path;
     uint64_t dataset_id;
+    uint32_t slot;
+    bool is_apart;
+    bool is_beside;
     uint64_t capacity_bytes;
     uint64_t want_bytes;
     bool is_buffered;

@@ -17,8 +17,10 @@
 #include <sys/stat.h>
 
 #include "base/mem.h"
+#include "format/hash.h"
 #include "io/aio.h"
 #include "io/lock.h"
+#include "tier/ssd.h"
 
 #define CACHES_MAX 256u
 
@@ -32,9 +34,17 @@ struct cache {
 struct caches {
     char own[STI_SSD_NAME_SIZE];
     uint64_t own_bytes;
+    char beside[STI_SSD_SLOTS_MAX][STI_SSD_NAME_SIZE]; /* of this data set, own among them */
+    uint64_t beside_bytes;
     uint32_t n;
     struct cache found[CACHES_MAX];
 };
+
+uint64_t
+sti_ssd_slot_id(uint64_t dataset_id, uint32_t slot)
+{
+    return slot == 0 ? dataset_id : sti_hash_u64(sti_hash_u64(STI_HASH_START, dataset_id), slot);
+}
 
 void
 sti_ssd_name(char *name, uint64_t dataset_id)
@@ -97,6 +107,11 @@ on_name(void *context, const char *name, unsigned char d_type)
         caches->own_bytes = cache_bytes(listing->root_fd, name);
         return 0;
     }
+    for (uint32_t slot = 0; slot < STI_SSD_SLOTS_MAX; slot++)
+        if (strcmp(name, caches->beside[slot]) == 0) {
+            caches->beside_bytes += cache_bytes(listing->root_fd, name);
+            return 0;
+        }
     struct cache *cache = &caches->found[caches->n++];
     memcpy(cache->name, name, 24);
     cache->n_bytes = cache_bytes(listing->root_fd, name);
@@ -181,14 +196,17 @@ room_of(const struct caches *caches, int root_fd, uint64_t capacity_bytes, uint6
 }
 
 uint64_t
-sti_ssd_sweep(int root_fd, uint64_t dataset_id, uint64_t capacity_bytes, uint64_t want_bytes)
+sti_ssd_sweep(int root_fd, const struct sti_ssd_dir_opts *opts)
 {
+    uint64_t capacity_bytes = opts->capacity_bytes, want_bytes = opts->want_bytes;
     struct caches *caches = sti_mem_new(1, sizeof(*caches));
     uint64_t others_bytes = 0;
 
     if (!caches)
         return want_bytes; /* the disk says when it is full */
-    sti_ssd_name(caches->own, dataset_id);
+    sti_ssd_name(caches->own, sti_ssd_slot_id(opts->dataset_id, opts->slot));
+    for (uint32_t slot = 0; slot < STI_SSD_SLOTS_MAX; slot++)
+        sti_ssd_name(caches->beside[slot], sti_ssd_slot_id(opts->dataset_id, slot));
     struct listing listing = {.caches = caches, .root_fd = root_fd};
     struct sti_aio_op op = {.kind = STI_AIO_LIST,
                             .dir_fd = root_fd,
@@ -196,6 +214,8 @@ sti_ssd_sweep(int root_fd, uint64_t dataset_id, uint64_t capacity_bytes, uint64_
                             .list_fn = on_name,
                             .list_context = &listing};
     sti_aio_op_execute(&op); /* what cannot be listed is not counted */
+    if (!opts->is_apart)
+        others_bytes = caches->beside_bytes;
     qsort(caches->found, caches->n, sizeof(caches->found[0]), compare_age);
     for (uint32_t at = 0; at < caches->n; at++)
         others_bytes += caches->found[at].n_bytes;

@@ -117,6 +117,15 @@ round_up(uint64_t value, uint64_t unit)
     return (value + unit - 1) / unit * unit;
 }
 
+/* Memory that cannot be shared is as good for this rank. */
+static int
+open_arena(struct sti_store *store, const struct sti_store_opts *opts, uint64_t n_bytes)
+{
+    if (opts->is_shared && sti_arena_open_shared(&store->arena, n_bytes) == 0)
+        return 0;
+    return sti_arena_open(&store->arena, n_bytes, 0);
+}
+
 static int
 open_slots(struct sti_store *store, const struct sti_store_opts *opts)
 {
@@ -129,7 +138,7 @@ open_slots(struct sti_store *store, const struct sti_store_opts *opts)
     if (store->n_slots > opts->samples_max)
         store->n_slots = opts->samples_max;
     store->free_slot = STI_STORE_NONE;
-    return sti_arena_open(&store->arena, store->n_slots * store->slot_bytes, 0);
+    return open_arena(store, opts, store->n_slots * store->slot_bytes);
 }
 
 static int
@@ -154,7 +163,7 @@ open_heap(struct sti_store *store, const struct sti_store_opts *opts)
     /* What the small ones' rounding takes is not the others'. */
     uint64_t n_bytes = opts->capacity_bytes + overhead_bytes + padding_bytes + store->small_end -
                        store->small_room_bytes;
-    int rc = sti_arena_open(&store->arena, n_bytes, 0);
+    int rc = open_arena(store, opts, n_bytes);
     if (rc == 0 && store->small_end > 0)
         rc = sti_heap_new(&store->small_heap, store->arena.base, store->small_end);
     if (rc < 0)
@@ -203,6 +212,12 @@ sti_store_free(struct sti_store *store)
     sti_heap_free(store->heap);
     sti_arena_close(&store->arena);
     sti_mem_free(store);
+}
+
+const struct sti_arena *
+sti_store_arena(const struct sti_store *store)
+{
+    return &store->arena;
 }
 
 static uint64_t

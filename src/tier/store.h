@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/mem.h"
 #include "base/pool.h"
 
 #define STI_STORE_NONE UINT64_MAX
@@ -35,12 +36,17 @@ struct sti_store_opts {
     uint64_t small_bytes;
     uint64_t small_room_bytes;
     uint32_t align;
+    bool is_shared;        /* the arena is one that other processes can map, where that can be */
     struct sti_pool *pool; /* its background lane faults the arena in */
 };
 
 /* Errors: -ENOMEM, -E2BIG more than the largest capacity. ret_store: returns owned. */
 int
 sti_store_new(struct sti_store **ret_store, const struct sti_store_opts *opts);
+
+/* The arena. Returns borrowed until the store is freed. */
+const struct sti_arena *
+sti_store_arena(const struct sti_store *store);
 
 /* Waits for the background touching. NULL is allowed. */
 void

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Two ranks as processes over UCX that come and go many times: engines, data sets, loaders and
+what they read of each other. Neither holds more at the end than after the first tenth: no
+descriptor, no thread, no memory.
+
+    rank_cycles.py RANK_CYCLES
+
+100 times, 10,000 with STOKER_TEST_LONG, on one machine, where they read each other's memory;
+and then, as root with ip, half as often in two network namespaces."""
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+TAG = f"stkc{os.getpid() % 100000}"
+SAMPLES, SAMPLE_BYTES = 24, 20000
+# An allocator keeps some for the threads that were; so does UCX for connections.
+HEAP_BYTES, RESIDENT_BYTES, MAPPED_BYTES = 64 << 10, 4 << 20, 16 << 20
+failed = 0
+next_port = 23000 + os.getpid() % 20000 // 16 * 16
+
+
+def check(good, text):
+    global failed
+    if not good:
+        failed += 1
+        print("FAILED:", text, flush=True)
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True, stdin=subprocess.DEVNULL)
+
+
+def make_hosts():
+    for at in range(2):
+        ip("netns", "add", f"{TAG}{at}")
+    ip("-n", f"{TAG}0", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns",
+       f"{TAG}1")
+    for at in range(2):
+        ip("-n", f"{TAG}{at}", "link", "set", "lo", "up")
+        ip("-n", f"{TAG}{at}", "addr", "add", f"10.94.0.{at + 1}/24", "dev", "eth0")
+        ip("-n", f"{TAG}{at}", "link", "set", "eth0", "up")
+    until = time.monotonic() + 10
+    while " UP " not in subprocess.run(["ip", "-n", f"{TAG}1", "-br", "link", "show", "eth0"],
+                                       check=True, capture_output=True, text=True).stdout:
+        assert time.monotonic() < until, "the link does not come up"
+        time.sleep(0.02)
+
+
+def remove_hosts():
+    for at in range(2):
+        subprocess.run(["ip", "netns", "del", f"{TAG}{at}"], check=False,
+                       stderr=subprocess.DEVNULL)
+
+
+def run(name, program, folder, cycles, prefixes, address):
+    global next_port
+    next_port += 16
+    began = time.monotonic()
+    ranks = [subprocess.Popen(
+        prefixes[rank] + [program, str(rank), "2", address, str(next_port), folder, str(cycles)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(2)]
+    for rank, process in enumerate(ranks):
+        try:
+            out, err = process.communicate(timeout=60 + cycles)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            out += "HANGS"
+        check(process.returncode == 0, f"{name}: rank {rank}: {process.returncode} {out} {err}")
+        if process.returncode != 0:
+            continue
+        more = json.loads(out)
+        print(f"{name}, rank {rank}: {out.strip()}, {time.monotonic() - began:.0f} s", flush=True)
+        check(more["files"] == 0, f"{name}: rank {rank} has {more['files']} descriptors more")
+        check(more["threads"] == 0, f"{name}: rank {rank} has {more['threads']} threads more")
+        check(more["heap"] <= HEAP_BYTES, f"{name}: rank {rank}'s heap grows by {more['heap']}")
+        check(more["resident"] <= RESIDENT_BYTES,
+              f"{name}: rank {rank} has {more['resident']} bytes more in memory")
+        check(more["mapped"] <= MAPPED_BYTES,
+              f"{name}: rank {rank} has {more['mapped']} bytes more mapped")
+
+
+def main():
+    program = os.path.abspath(sys.argv[1])
+    cycles = 10000 if os.environ.get("STOKER_TEST_LONG") else 100
+    with tempfile.TemporaryDirectory(prefix="stoker-cycles-") as folder:
+        drawn = random.Random(6)
+        for at in range(SAMPLES):
+            with open(os.path.join(folder, f"{at:05}"), "wb") as file:
+                file.write(drawn.randbytes(SAMPLE_BYTES))
+        run("one machine", program, folder, cycles, [[], []], "127.0.0.1")
+        if os.geteuid() == 0 and shutil.which("ip"):
+            try:
+                make_hosts()
+            except (subprocess.CalledProcessError, OSError) as error:
+                print(f"no network namespaces here: {error}")
+            else:
+                run("two hosts", program, folder, cycles // 2,
+                    [["ip", "netns", "exec", f"{TAG}{at}"] for at in range(2)], "10.94.0.1")
+            finally:
+                remove_hosts()
+    print("failed checks:", failed)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
