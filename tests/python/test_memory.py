@@ -22,8 +22,7 @@ class Many(DataTest):
                     arrays["layer0.weight"][:4] = step.to_bytes(4, "little")
                     saved.save(step, given, blobs={"rng": bytes(500)}, stable=True)
 
-                growth = run_parts(save)
-                saved.wait()
+                growth = run_parts(save, saved.wait)
                 self.assertEqual(saved.latest(), SAVES - 1)
             growth.check(self, PART)
 

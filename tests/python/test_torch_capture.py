@@ -9,11 +9,13 @@ import threading
 import time
 import unittest
 import weakref
+from unittest import mock
 
 from torch_support import DataTest, stoker, torch
 
 from stoker.torch import Checkpointer
 from stoker.torch._capture import PIECE_BYTES, Arena
+from stoker.torch._device import Cuda
 
 WIDTH = 300
 
@@ -338,6 +340,32 @@ class Captured(DataTest):
             except KeyError:
                 pass
             self.assertEqual(device.n_finished, 1)
+
+
+class CallsOfCuda(unittest.TestCase):
+    """What is asked of torch.cuda, with one that notes it: all that can be seen without a GPU."""
+
+    def test_calls(self):
+        with mock.patch.multiple(torch.cuda, Stream=mock.DEFAULT, Event=mock.DEFAULT,
+                                 stream=mock.MagicMock(), current_stream=mock.DEFAULT) as cuda:
+            own, event, current = (cuda[name].return_value
+                                   for name in ("Stream", "Event", "current_stream"))
+            device, target, source = Cuda(), torch.zeros(3), torch.ones(3)
+            for _ in range(2):
+                device.follow("cuda:1")
+                device.copy("cuda:1", target, source)
+            mark = device.mark("cuda:1")
+            device.hold_back("cuda:1", mark)
+            device.finish(mark)
+            self.assertIs(mark, event)
+            cuda["Stream"].assert_called_once_with("cuda:1")
+            own.wait_stream.assert_called_with(current)
+            torch.cuda.stream.assert_called_with(own)
+            event.record.assert_called_once_with(own)
+            current.wait_event.assert_called_once_with(event)
+            event.synchronize.assert_called_once_with()
+            self.assertEqual(target.tolist(), [1, 1, 1])
+            self.assertFalse(device.holds(target))
 
 
 @unittest.skipUnless(torch.cuda.is_available(), "needs a GPU")
