@@ -70,6 +70,7 @@ struct sti_fetch {
     uint32_t n_tries;
     uint32_t n_busy;   /* times that its holder had too much to do */
     uint64_t again_ns; /* of one that is busy: when it is asked for again */
+    uint64_t until_ns; /* and until when */
     bool is_used;
     struct sti_fetch *next; /* free, or orphans, or busy */
 };
