@@ -16,10 +16,10 @@ lower bound; shares of local reads; what crosses the network; beside it the publ
 (paper), which reads what it is told to read and what the simulator says.
 
 times: each step computes (sleeps) for less than a tenth of what the volume needs for its samples,
-so that reading ahead alone stalls for nine tenths of the time. How long an epoch takes from the second one
-on with Stoker, with its policies none and paper, and with a DataLoader and a DistributedSampler for
-each rank, as much page cache as Stoker has memory for samples, and the best of several numbers of
-workers. All in one run, interleaved; medians.
+so that reading ahead alone stalls for nine tenths of the time. How long an epoch takes from the
+second one on with Stoker, with its policies none and paper, and with a DataLoader and a
+DistributedSampler for each rank, as much page cache as Stoker has memory for samples, and the best
+of several numbers of workers. All in one run, interleaved; medians.
 
 Needs root (mounts, memory cgroups of version 1), libfuse3 and UCX; PYTHON, an interpreter with
 torch, for the last contender. BUILD build directory, WORK where the volume lies. Exits with 1 if a
@@ -88,7 +88,8 @@ def load(volume, kind, policy, hundredths, *more):
     def command(rank, _):
         return [STOKER, "bench", "load", volume.data(rank), "--format", "folder", "--index",
                 volume.index(rank), "--layout", "raw", "--batch", str(kind.batch), "--seed", "1",
-                "--tier", f"ram:{kind.ram_bytes(hundredths)}", "--ram-bytes", str(kind.ram_bytes(hundredths)),
+                "--tier", f"ram:{kind.ram_bytes(hundredths)}",
+                "--ram-bytes", str(kind.ram_bytes(hundredths)),
                 "--staging-bytes", str(kind.staging_bytes()), "--policy", policy, "--json",
                 "--quiet", *more]
     return command

@@ -75,8 +75,8 @@ class Volume:
         return os.path.join(WORK, f"{self.name}.{rank}.index")
 
     def metadata_bytes(self):
-        """Makes the ranks' indexes and lists; returns what the devices give for opening one again and for
-        opening each file once: what no reader can do without."""
+        """Makes the ranks' indexes and lists; returns what the devices give for opening each file
+        once on each mount: what no reader can do without."""
         self.mount()
         for rank in range(WORLD):
             run_json([STOKER, "bench", "load", self.data(rank), "--format", "folder", "--index",

@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,6 +56,7 @@ static void
 open_engine(struct rank *rank)
 {
     struct job *job = rank->job;
+    char tiers[256];
     struct meeting *meeting = job->meeting;
     bool is_local = !job->comm || strcmp(job->comm, "local") == 0;
     const stk_comm_opts comm = {STK_COMM_OPTS_INIT,
@@ -67,9 +69,13 @@ open_engine(struct rank *rank)
                                 .start_timeout_ms = 20000,
                                 .timeout_ms = job->timeout_ms,
                                 .close_timeout_ms = job->close_timeout_ms};
-    const stk_engine_opts opts = {
-        STK_ENGINE_OPTS_INIT, .io_method = job->method, .tiers = job->tiers, .workers = 1,
-        .queue_depth = 16,    .io_threads = 2,          .comm = &comm};
+    (void)snprintf(tiers, sizeof(tiers), "%s", job->tiers);
+    if (job->caches)
+        (void)snprintf(tiers, sizeof(tiers), "%s ssd:%s/%u:%lu", job->tiers, job->caches,
+                       rank->rank, (unsigned long)job->ssd_bytes);
+    const stk_engine_opts opts = {STK_ENGINE_OPTS_INIT, .io_method = job->method, .tiers = tiers,
+                                  .workers = 1,         .queue_depth = 16,        .io_threads = 2,
+                                  .comm = &comm};
 
     rank->engine = engine_open_by(&opts);
 }

@@ -101,6 +101,54 @@ what_does_not_fit_is_nobodys(void **state)
     free_all(all);
 }
 
+/* Memory and SSDs: what does not go into the one goes onto the other, within both rooms; what
+ * an SSD has from before stays with its rank and needs no room there. With and without a
+ * table of counts. */
+static void
+ssds_hold_and_keep(void **state)
+{
+    static uint16_t warm[SAMPLES];
+    const uint64_t rooms[WORLD] = {1000, 2000, 0, 1500};
+    const uint64_t ssds[WORLD] = {3000, 0, 2020, 500}; /* free */
+    struct sti_holders all[WORLD];
+
+    (void)state;
+    for (int is_warm = 0; is_warm < 2; is_warm++) {
+        uint64_t ram_bytes[WORLD] = {0}, ssd_bytes[WORLD] = {0}, n_mine = 0;
+
+        for (uint64_t sample = 0; sample < SAMPLES; sample++)
+            warm[sample] = is_warm && sample % 4 == 1 ? 2 : STI_ASSIGN_COLD;
+        for (uint32_t rank = 0; rank < WORLD; rank++) {
+            struct sti_holders_opts opts = opts_of(rank, rooms);
+
+            opts.ssd_bytes = ssds;
+            opts.warm = warm;
+            opts.total_bytes = SAMPLES * BYTES;
+            assert_int_equal(sti_holders_init(&all[rank], &opts), 0);
+            for (uint64_t sample = 0; sample < SAMPLES; sample++) {
+                if (!sti_holders_is_mine(&all[rank], sample)) {
+                    assert_true(warm[sample] != rank);
+                    continue;
+                }
+                n_mine++;
+                if (sti_holders_is_in_ram(&all[rank], sample))
+                    ram_bytes[rank] += BYTES;
+                else if (warm[sample] != rank)
+                    ssd_bytes[rank] += BYTES;
+            }
+            assert_int_equal(all[rank].mine_bytes, ram_bytes[rank]);
+            assert_true(ram_bytes[rank] <= rooms[rank] && ssd_bytes[rank] <= ssds[rank]);
+            assert_int_equal(sti_holders_bound(&all[rank], 0),
+                             is_warm ? (SAMPLES - 250) * BYTES : SAMPLES * BYTES);
+            assert_int_equal(sti_holders_bound(&all[rank], 1), 0);
+        }
+        assert_int_equal(n_mine, SAMPLES);
+        /* Where everybody's memory is filled first, each SSD has what is left. */
+        assert_true(is_warm || ram_bytes[0] + ram_bytes[1] + ram_bytes[3] == 4500);
+        free_all(all);
+    }
+}
+
 /* By the published policy several may hold one, and each is found. */
 static void
 all_holders_are_found(void **state)
@@ -135,6 +183,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_sample_has_one_holder),
         cmocka_unit_test(what_does_not_fit_is_nobodys),
+        cmocka_unit_test(ssds_hold_and_keep),
         cmocka_unit_test(all_holders_are_found),
     };
 

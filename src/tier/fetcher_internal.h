@@ -106,6 +106,7 @@ struct sti_fetcher {
     struct sti_peering *peering; /* or NULL */
     uint64_t beside_bytes;       /* read from the origin for no batch, not counted with one yet */
     bool is_leaving;             /* the consumer is done, others may not be */
+    bool is_serving;             /* memory is asked for to answer a peer */
     bool is_stopped;
     bool is_waiting_for_order; /* the walk, at its last step, with a full store */
 
@@ -318,6 +319,18 @@ sti_fetcher_is_mine(const struct sti_fetcher *fetcher, uint64_t sample)
 {
     return fetcher->peering && sti_holders_is_mine(&fetcher->peering->holders, sample);
 }
+
+/* Whether it does so in memory: then its room there is its own. */
+static inline bool
+sti_fetcher_is_in_ram(const struct sti_fetcher *fetcher, uint64_t sample)
+{
+    return fetcher->peering && sti_holders_is_in_ram(&fetcher->peering->holders, sample);
+}
+
+/* Whether a sample that comes from the origin goes to the SSDs, too: with peers what this
+ * rank holds on them by the plan, and what they have room for beside that. */
+bool
+sti_fetcher_goes_to_ssd(const struct sti_fetcher *fetcher, uint64_t sample, uint64_t n_bytes);
 
 /* Sees to what peers ask, as far as possible. */
 void

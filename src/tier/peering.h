@@ -93,8 +93,9 @@ struct sti_peering {
     struct sti_holders holders;
     uint32_t *crcs; /* of samples held here, as they were sent first */
     struct sti_bitset has_crc;
-    uint64_t fill;        /* of holders.mine: what is not looked at yet */
-    uint64_t begun_bytes; /* of what is held here: has its place in the store */
+    uint64_t fill;            /* of holders.mine: what is not looked at yet */
+    uint64_t begun_bytes;     /* of what is held here in memory: has its place in the store */
+    uint64_t ssd_begun_bytes; /* the same on the SSDs */
     uint64_t
         copies_position; /* copies ahead of their use are looked for from here on; 0: not yet */
     bool is_filled;      /* spare room has been full of copies once */

@@ -254,8 +254,12 @@ sti_fetcher_lose(struct sti_fetcher *fetcher, uint64_t sample, uint64_t address,
 static void
 lose_piece(struct sti_fetcher *fetcher, const struct sti_piece *piece, int code)
 {
-    if (piece->slot.segment != STI_SSD_NO_SLOT)
+    if (piece->slot.segment != STI_SSD_NO_SLOT) {
         sti_ssd_settle(fetcher->ssd, piece->slot, false);
+        if (sti_fetcher_is_mine(fetcher, piece->sample) &&
+            !sti_fetcher_is_in_ram(fetcher, piece->sample))
+            fetcher->peering->ssd_begun_bytes -= piece->length;
+    }
     sti_fetcher_lose(fetcher, piece->sample, piece->address, code);
 }
 
@@ -551,8 +555,11 @@ sti_fetcher_add_piece(struct sti_fetcher *fetcher, struct sti_read *read, uint64
     if (!entry)
         return NULL;
     struct sti_ssd_slot slot = {.segment = STI_SSD_NO_SLOT};
-    if (!read->is_ssd)
+    if (!read->is_ssd && sti_fetcher_goes_to_ssd(fetcher, sample, extent->length))
         slot = sti_ssd_reserve(fetcher->ssd, sample, extent->length);
+    if (slot.segment != STI_SSD_NO_SLOT && sti_fetcher_is_mine(fetcher, sample) &&
+        !sti_fetcher_is_in_ram(fetcher, sample))
+        fetcher->peering->ssd_begun_bytes += extent->length;
     read->pieces[read->n_pieces++] = (struct sti_piece){.sample = sample,
                                                         .address = address,
                                                         .offset = extent->offset,

@@ -20,6 +20,9 @@
 #include "policy/fit.h"
 #include "tier/fetcher_internal.h"
 
+/* What peers are served from SSDs may take of memory that is in use. */
+#define SERVED_OVER_BYTES (UINT64_C(16) << 20)
+
 /* The full position of which an entry holds the low half: keys lie within 2^31 of the
  * newest. */
 static uint64_t
@@ -89,7 +92,7 @@ sti_fetcher_put_memory(struct sti_fetcher *fetcher, uint64_t sample, uint64_t ad
 
     if (fetcher->sizes.transit_bytes > 0 && sti_bitset_remove(&fetcher->passing, sample))
         fetcher->passing_bytes -= n_bytes;
-    if (sti_fetcher_is_mine(fetcher, sample))
+    if (sti_fetcher_is_in_ram(fetcher, sample))
         fetcher->peering->begun_bytes -= n_bytes;
     sti_store_put(fetcher->store, address, n_bytes, sti_fetcher_is_in_place(fetcher, sample));
 }
@@ -277,6 +280,19 @@ need_of(const struct sti_fetcher *fetcher, uint64_t n_bytes)
                                                      : 0;
 }
 
+/*
+ * Whether a peer is served from an SSD though all memory is in use: batches may have all of
+ * it and wait for peers whose batches wait for this one, so it must not wait for them. One
+ * sample at a time, or what is little.
+ */
+static bool
+must_serve(const struct sti_fetcher *fetcher, uint64_t n_bytes)
+{
+    uint64_t over_bytes = need_of(fetcher, n_bytes);
+
+    return fetcher->is_serving && (over_bytes <= SERVED_OVER_BYTES || over_bytes <= n_bytes);
+}
+
 static uint64_t
 make_room(struct sti_fetcher *fetcher, uint64_t sample, uint64_t n_bytes)
 {
@@ -291,8 +307,8 @@ make_room(struct sti_fetcher *fetcher, uint64_t sample, uint64_t n_bytes)
             break;
     }
     /* What is held for all has its room by the plan, if not in one piece. */
-    bool is_due = sti_fetcher_is_mine(fetcher, sample) && need_of(fetcher, n_bytes) == 0;
-    if (!is_due && !must_go_outside(fetcher))
+    bool is_due = sti_fetcher_is_in_ram(fetcher, sample) && need_of(fetcher, n_bytes) == 0;
+    if (!is_due && !must_serve(fetcher, n_bytes) && !must_go_outside(fetcher))
         return STI_STORE_NONE;
     return sti_store_get_outside(fetcher->store, n_bytes, sti_fetcher_is_in_place(fetcher, sample));
 }
@@ -303,7 +319,7 @@ sti_fetcher_make_room(struct sti_fetcher *fetcher, uint64_t sample)
     uint64_t n_bytes = sti_dataset_length(fetcher->opts.dataset, sample);
     uint64_t address = make_room(fetcher, sample, n_bytes);
 
-    if (address != STI_STORE_NONE && sti_fetcher_is_mine(fetcher, sample))
+    if (address != STI_STORE_NONE && sti_fetcher_is_in_ram(fetcher, sample))
         fetcher->peering->begun_bytes += n_bytes;
     return address;
 }
@@ -354,8 +370,8 @@ keep_of(const struct sti_fetcher *fetcher, uint64_t sample, enum sti_next_use ki
 
     if (!fetcher->peering)
         return sti_place_keep(fetcher->opts.policy, kind, n_bytes, pin_room_bytes);
-    return sti_place_keep_shared(fetcher->opts.shared_policy, sti_fetcher_is_mine(fetcher, sample),
-                                 kind);
+    return sti_place_keep_shared(fetcher->opts.shared_policy,
+                                 sti_fetcher_is_in_ram(fetcher, sample), kind);
 }
 
 static enum sti_class
@@ -386,7 +402,8 @@ sti_fetcher_settle(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entr
         drop(fetcher, sample, entry);
         break;
     case STI_KEEP_PINNED:
-        if (sti_ssd_has(fetcher->ssd, sample)) { /* leave the room to one that has no other */
+        /* Leave the room to one that has no other; with peers it is planned. */
+        if (!fetcher->peering && sti_ssd_has(fetcher->ssd, sample)) {
             drop(fetcher, sample, entry);
             break;
         }
@@ -437,7 +454,11 @@ sti_fetcher_unpin_sample(struct sti_fetcher *fetcher, uint64_t sample)
     if (--entry->pins > 0 || entry->state != STI_SAMPLE_PRESENT)
         return;
     entry->kept = STI_KEPT_NOT;
-    sti_fetcher_settle(fetcher, sample, entry, STI_POSITION_UNKNOWN);
+    /* From an SSD, into memory that is not there: it stays where it was. */
+    if (need_of(fetcher, 0) > 0 && sti_ssd_has(fetcher->ssd, sample))
+        drop(fetcher, sample, entry);
+    else
+        sti_fetcher_settle(fetcher, sample, entry, STI_POSITION_UNKNOWN);
 }
 
 void

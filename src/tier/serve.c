@@ -130,11 +130,42 @@ look_at(struct sti_fetcher *fetcher, struct sti_question *question)
         break;
     }
     sti_peering_promise(peering, question);
-    if (!sti_fetcher_bring(fetcher, waiter, question->sample, &tier, &code))
+    fetcher->is_serving = !sti_fetcher_is_in_ram(fetcher, question->sample);
+    bool is_coming = sti_fetcher_bring(fetcher, waiter, question->sample, &tier, &code);
+    fetcher->is_serving = false;
+    if (!is_coming)
         return false;
     if (code < 0)
         sti_peering_answer(peering, question, code);
     return true;
+}
+
+bool
+sti_fetcher_goes_to_ssd(const struct sti_fetcher *fetcher, uint64_t sample, uint64_t n_bytes)
+{
+    const struct sti_peering *peering = fetcher->peering;
+
+    if (!peering || !fetcher->ssd)
+        return true;
+    if (sti_fetcher_is_mine(fetcher, sample) && !sti_fetcher_is_in_ram(fetcher, sample))
+        return true;
+    uint64_t used_bytes = sti_ssd_counts(fetcher->ssd).used_bytes +
+                          (peering->holders.mine_ssd_bytes - peering->ssd_begun_bytes);
+
+    return used_bytes + n_bytes <= sti_ssd_capacity_bytes(fetcher->ssd);
+}
+
+void
+sti_fetcher_begin_plan(struct sti_fetcher *fetcher)
+{
+    struct sti_peering *peering = fetcher->peering;
+
+    for (uint64_t at = 0; fetcher->ssd && at < peering->holders.n_mine; at++) {
+        uint64_t sample = peering->holders.mine[at];
+
+        if (!sti_fetcher_is_in_ram(fetcher, sample) && sti_ssd_has(fetcher->ssd, sample))
+            peering->ssd_begun_bytes += sti_dataset_length(fetcher->opts.dataset, sample);
+    }
 }
 
 static void
