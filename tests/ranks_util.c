@@ -73,9 +73,10 @@ open_engine(struct rank *rank)
     if (job->caches)
         (void)snprintf(tiers, sizeof(tiers), "%s ssd:%s/%u:%lu", job->tiers, job->caches,
                        rank->rank, (unsigned long)job->ssd_bytes);
-    const stk_engine_opts opts = {STK_ENGINE_OPTS_INIT, .io_method = job->method, .tiers = tiers,
-                                  .workers = 1,         .queue_depth = 16,        .io_threads = 2,
-                                  .comm = &comm};
+    const stk_engine_opts opts = {STK_ENGINE_OPTS_INIT, .io_method = job->method,
+                                  .tiers = tiers,       .workers = 1,
+                                  .queue_depth = 16,    .io_threads = 2,
+                                  .comm = &comm,        .ssd_shape = job->ssd_shapes[rank->rank]};
 
     rank->engine = engine_open_by(&opts);
 }

@@ -19,7 +19,7 @@
 
 /* Of what ranks say to each other and of how they plan: what differs in it cannot work
  * together. */
-#define SHARE_VERSION 2
+#define SHARE_VERSION 3
 #define FETCHES_MAX 256u
 #define HORIZON_EPOCHS 8u
 
@@ -203,6 +203,46 @@ sti_share_plan_opts(const struct sti_fetcher_opts *fetcher, uint64_t first_epoch
     return 0;
 }
 
+/* What is to be known of each rank to plan anew later. rooms: in memory, then free on
+ * SSDs. */
+static int
+plan_later(struct sti_share *share, const struct sti_dataset *dataset, const uint64_t *rooms,
+           const uint16_t *rank_of)
+{
+    const struct sti_holders *holders = &share->peering->holders;
+    uint32_t world = holders->world;
+    struct sti_relief_rank *ranks = sti_mem_new(world, sizeof(*ranks));
+    uint64_t *cold_bytes = sti_mem_new(world, sizeof(*cold_bytes));
+    int rc = ranks && cold_bytes ? 0 : -ENOMEM;
+
+    for (uint64_t sample = 0; rc == 0 && sample < holders->n_samples; sample++) {
+        uint16_t rank = holders->first[sample];
+
+        if (rank >= world)
+            continue;
+        ranks[rank].held_bytes += sti_dataset_length(dataset, sample);
+        if (!rank_of || rank_of[sample] == STI_ASSIGN_COLD)
+            cold_bytes[rank] += sti_dataset_length(dataset, sample);
+    }
+    for (uint32_t rank = 0; rc == 0 && rank < world; rank++) {
+        const uint64_t *ssd_bytes = rooms + world;
+
+        /* What memory holds goes onto SSDs as well, where there is room. */
+        if (ssd_bytes[rank] > cold_bytes[rank])
+            ranks[rank].spare_bytes = ssd_bytes[rank] - cold_bytes[rank];
+        if (rooms[rank] > ranks[rank].held_bytes)
+            ranks[rank].spare_bytes += rooms[rank] - ranks[rank].held_bytes;
+    }
+    if (rc == 0)
+        rc = sti_replan_init(share->peering, dataset, ranks,
+                             rooms[holders->rank] > holders->mine_bytes
+                                 ? rooms[holders->rank] - holders->mine_bytes
+                                 : 0);
+    sti_mem_free(cold_bytes);
+    sti_mem_free(ranks);
+    return rc;
+}
+
 /* rank_of: what SSDs have already, or NULL. */
 static int
 plan(struct sti_share *share, const struct sti_share_opts *opts, const unsigned char *all,
@@ -228,6 +268,8 @@ plan(struct sti_share *share, const struct sti_share_opts *opts, const unsigned 
         holders.ssd_bytes = ssd_bytes > 0 || rank_of ? rooms + world : NULL;
         holders.warm = rank_of;
         rc = sti_peering_plan(share->peering, &holders);
+        if (rc == 0 && share->peering->holders.first)
+            rc = plan_later(share, opts->dataset, rooms, rank_of);
         if (rc == 0)
             sti_fetcher_begin_plan(opts->fetcher);
     }

@@ -102,6 +102,25 @@ smaller(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+static uint64_t
+longest(const uint64_t *lengths, uint32_t world)
+{
+    uint64_t most = 0;
+
+    for (uint32_t rank = 0; rank < world; rank++)
+        most = lengths[rank] > most ? lengths[rank] : most;
+    return most;
+}
+
+bool
+sti_warm_is_told(uint32_t world, uint64_t most_bytes)
+{
+    uint64_t n_rounds = (most_bytes + STI_COMM_SHARE_MAX - 1) / STI_COMM_SHARE_MAX;
+    uint64_t round_bytes = (uint64_t)world * world * STI_COMM_SHARE_MAX;
+
+    return most_bytes <= STI_WARM_MOST_BYTES && n_rounds <= STI_WARM_SENT_MOST_BYTES / round_bytes;
+}
+
 /* Gathers all lists, one behind the other. all: room for world shares. */
 static int
 gather(const struct sti_warm *warm, struct sti_peers *peers, const uint64_t *lengths,
@@ -109,10 +128,8 @@ gather(const struct sti_warm *warm, struct sti_peers *peers, const uint64_t *len
 {
     uint32_t world = sti_comm_world(sti_peers_comm(peers));
     unsigned char mine[STI_COMM_SHARE_MAX];
-    uint64_t most = 0;
+    uint64_t most = longest(lengths, world);
 
-    for (uint32_t rank = 0; rank < world; rank++)
-        most = lengths[rank] > most ? lengths[rank] : most;
     for (uint64_t done = 0; done < most; done += sizeof(mine)) {
         uint64_t begin = 0; /* of a rank's list in lists */
 
@@ -142,7 +159,7 @@ sti_warm_exchange(struct sti_warm *warm, struct sti_peers *peers, const uint64_t
 
     for (uint32_t rank = 0; rank < world; rank++)
         sum += lengths[rank];
-    if (sum == 0)
+    if (sum == 0 || !sti_warm_is_told(world, longest(lengths, world)))
         return 0;
     unsigned char *all = sti_mem_new(world, STI_COMM_SHARE_MAX);
     unsigned char *lists = sti_mem_new(sum, 1);

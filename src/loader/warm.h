@@ -10,11 +10,16 @@
 #ifndef STI_LOADER_WARM_H
 #define STI_LOADER_WARM_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "engine/peers.h"
 #include "tier/fetcher.h"
 
 /* A longer list is not told, for all ranks' sake: it would take too many rounds. */
 #define STI_WARM_MOST_BYTES (UINT64_C(4) << 20)
+/* Nor is any where the rank that gathers would have to send more than that to all together. */
+#define STI_WARM_SENT_MOST_BYTES (UINT64_C(64) << 30)
 
 struct sti_warm {
     unsigned char *bytes; /* this rank's list */
@@ -30,9 +35,13 @@ sti_warm_init(struct sti_warm *warm, const struct sti_fetcher *fetcher, uint64_t
 void
 sti_warm_fini(struct sti_warm *warm);
 
+/* Whether lists are told, on so many ranks of which the longest is so long. */
+bool
+sti_warm_is_told(uint32_t world, uint64_t most_bytes);
+
 /*
- * Tells all ranks all lists and fills rank_of; where several have a sample, it is the first
- * of them. lengths: of each rank's list, the same on all; all call it. Blocks. Errors: as
+ * Tells all ranks all lists, or none, and fills rank_of; where several have a sample, it is
+ * the first of them. lengths: of each rank's list, the same on all; all call it. Blocks. Errors: as
  * sti_peers_gather(), -ENOMEM, -EBADMSG a list is not one.
  */
 int

@@ -41,6 +41,19 @@ bytes_of(const struct work *work, uint64_t sample)
     return work->opts->bytes ? work->opts->bytes[sample] : work->opts->same_bytes;
 }
 
+/* The order of one rank that reads everything. */
+static struct sti_order
+whole_of(const struct sti_order *order)
+{
+    struct sti_order whole = *order;
+
+    whole.world = 1;
+    whole.rank = 0;
+    whole.drop_uneven = false;
+    whole.length = whole.num_samples;
+    return whole;
+}
+
 static int
 work_init(struct work *work, const struct sti_holders_opts *opts, struct sti_holders *holders)
 {
@@ -48,11 +61,7 @@ work_init(struct work *work, const struct sti_holders_opts *opts, struct sti_hol
     uint32_t world = opts->order.world;
 
     work->opts = opts;
-    work->whole = opts->order;
-    work->whole.world = 1;
-    work->whole.rank = 0;
-    work->whole.drop_uneven = false;
-    work->whole.length = work->whole.num_samples;
+    work->whole = whole_of(&opts->order);
     if (n <= STI_HOLDERS_COUNTS_MAX / world)
         work->counts = sti_mem_new(n, world);
     work->ids = sti_mem_new(work->whole.length, sti_order_id_bytes(&work->whole));
@@ -252,6 +261,63 @@ take_mine(struct sti_holders *holders, const struct work *work)
     return 0;
 }
 
+/* ---- without any table ---- */
+
+/* Whether the first reader of each sample follows from the order, has memory for it, and
+ * every epoch reads everything. */
+static bool
+can_compute(const struct sti_holders_opts *opts)
+{
+    const struct sti_order *order = &opts->order;
+    uint64_t most = (order->n + order->world - 1) / order->world;
+
+    if (order->kind != STK_ORDER_KEYED || order->draws || !sti_order_seekable(order) ||
+        order->num_samples != order->n || opts->used_length * order->world < order->n ||
+        opts->bytes || opts->ssd_bytes || opts->is_paper ||
+        order->n <= STI_HOLDERS_COUNTS_MAX / order->world)
+        return false;
+    for (uint32_t rank = 0; rank < order->world; rank++)
+        if (opts->room_bytes[rank] / (opts->same_bytes > 0 ? opts->same_bytes : 1) < most)
+            return false;
+    return true;
+}
+
+static int
+compute(struct sti_holders *holders, const struct sti_holders_opts *opts)
+{
+    uint64_t n = opts->order.n;
+    uint64_t n_mine = (n + holders->world - 1 - holders->rank) / holders->world;
+    struct sti_bound bound;
+
+    holders->is_computed = true;
+    holders->whole = whole_of(&opts->order);
+    holders->bound_bytes = sti_mem_new(opts->epochs, sizeof(uint64_t));
+    holders->mine = sti_mem_new(n_mine + 1, sizeof(*holders->mine));
+    if (!holders->bound_bytes || !holders->mine)
+        return -ENOMEM;
+    for (uint64_t at = 0; at < n_mine; at++)
+        holders->mine[at] = (uint32_t)sti_order_at(&holders->whole, opts->first_epoch,
+                                                   at * holders->world + holders->rank);
+    holders->n_mine = n_mine;
+    holders->mine_bytes = n_mine * opts->same_bytes;
+    sti_bound_init(&bound, opts->total_bytes);
+    for (uint64_t epoch = 0; epoch < opts->epochs; epoch++) {
+        sti_bound_epoch(&bound);
+        sti_bound_sample(&bound, n * opts->same_bytes, true, epoch == 0);
+        holders->bound_bytes[epoch] = sti_bound_of_epoch(&bound);
+    }
+    return 0;
+}
+
+uint32_t
+sti_holders_computed(const struct sti_holders *holders, uint64_t sample)
+{
+    uint64_t position = 0;
+
+    (void)sti_order_find(&holders->whole, holders->first_epoch, sample, &position); /* all are */
+    return sti_owner_first_reader(position, holders->world);
+}
+
 int
 sti_holders_init(struct sti_holders *holders, const struct sti_holders_opts *opts)
 {
@@ -263,6 +329,8 @@ sti_holders_init(struct sti_holders *holders, const struct sti_holders_opts *opt
                                     .total_bytes = opts->total_bytes,
                                     .first_epoch = opts->first_epoch,
                                     .n_bounds = opts->epochs};
+    if (can_compute(opts))
+        return compute(holders, opts);
     int rc = work_init(&work, opts, holders);
     for (uint64_t epoch = 0; rc == 0 && epoch < opts->epochs; epoch++)
         holders->bound_bytes[epoch] = walk_epoch(&work, opts->first_epoch + epoch);
@@ -288,8 +356,9 @@ sti_holders_fini(struct sti_holders *holders)
 uint32_t
 sti_holders_next(const struct sti_holders *holders, uint64_t sample, uint32_t after)
 {
-    if (holders->first) {
-        uint32_t rank = holders->first[sample];
+    if (holders->first || holders->is_computed) {
+        uint32_t rank =
+            holders->is_computed ? sti_holders_computed(holders, sample) : holders->first[sample];
 
         return rank == NOBODY || rank == holders->rank || after != holders->rank
                    ? STI_HOLDERS_NOBODY

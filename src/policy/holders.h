@@ -3,8 +3,9 @@
  * Who holds what during a run, as a running rank asks for it: the static placement of
  * assign.h, or without a table of counts the first reader, beside what only this rank has
  * to know: what it holds itself, in the order in which anybody first reads it. Every rank
- * computes the same from the same inputs. Pure; one thread until it is made, then
- * constant.
+ * computes the same from the same inputs. Where samples have one size, every rank has memory
+ * for what it reads first and the order can be asked where it has a sample (keyed), there is
+ * no table by sample at all. Pure; one thread until it is made, then constant.
  */
 #ifndef STI_POLICY_HOLDERS_H
 #define STI_POLICY_HOLDERS_H
@@ -51,6 +52,8 @@ struct sti_holders {
     uint32_t rank;
     uint32_t world;
     uint64_t n_samples;
+    bool is_computed; /* the first reader holds, and who that is follows from the order */
+    struct sti_order whole;
     uint16_t *first; /* per sample: its holder, or UINT16_MAX; NULL: see assignment */
     struct sti_assignment assignment; /* paper: who holds what */
     uint32_t *mine;                   /* what this rank holds, soonest first */
@@ -72,10 +75,16 @@ sti_holders_init(struct sti_holders *holders, const struct sti_holders_opts *opt
 void
 sti_holders_fini(struct sti_holders *holders);
 
+/* is_computed: who holds a sample. */
+uint32_t
+sti_holders_computed(const struct sti_holders *holders, uint64_t sample);
+
 /* Whether this rank holds a sample. */
 static inline bool
 sti_holders_is_mine(const struct sti_holders *holders, uint64_t sample)
 {
+    if (holders->is_computed)
+        return sti_holders_computed(holders, sample) == holders->rank;
     return holders->first ? holders->first[sample] == holders->rank
                           : sti_assignment_has(&holders->assignment, sample, holders->rank);
 }

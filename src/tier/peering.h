@@ -15,11 +15,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/bitset.h"
 #include "base/pool.h"
 #include "base/thread.h"
 #include "comm/comm.h"
 #include "policy/holders.h"
+#include "tier/crcs.h"
+#include "tier/replan.h"
 
 #define STI_PEERING_MESSAGE_BYTES 16u
 
@@ -44,6 +45,7 @@ struct sti_question {
     struct sti_peering *peering;
     uint64_t sample;
     bool is_promised;
+    bool is_measured;          /* it is being served, which is counted */
     struct sti_question *next; /* free, or wanted */
 };
 
@@ -59,6 +61,7 @@ struct sti_fetch {
     uint32_t holder;
     uint32_t n_tries;
     bool is_used;
+    bool is_relief;         /* it is for others, in fetches of their own */
     struct sti_fetch *next; /* free, or orphans */
 };
 
@@ -91,8 +94,7 @@ struct sti_peering {
     uint32_t n_filling;
     struct sti_fetcher *fetcher; /* or NULL: not there yet, or no more */
     struct sti_holders holders;
-    uint32_t *crcs; /* of samples held here, as they were sent first */
-    struct sti_bitset has_crc;
+    struct sti_crcs crcs;     /* of samples held here, as they were sent first */
     uint64_t fill;            /* of holders.mine: what is not looked at yet */
     uint64_t begun_bytes;     /* of what is held here in memory: has its place in the store */
     uint64_t ssd_begun_bytes; /* the same on the SSDs */
@@ -111,11 +113,15 @@ struct sti_peering {
     struct sti_fetch *free_fetches;
     struct sti_fetch *orphans; /* no peer has given them: the origin's, when a read is free */
     struct sti_neighbour *neighbours; /* by rank */
+    uint32_t n_fetches;               /* nodes: opts.n_fetches, and for relief */
     uint32_t n_fetching;
+    uint32_t n_relieving; /* of them, for relief */
 
     uint32_t n_summing;
     struct sti_mutex lock;
     struct sti_sum *summed STI_GUARDED_BY(&lock); /* back from the pool */
+    bool has_plan STI_GUARDED_BY(&lock);          /* so is what replan's job has made */
+    struct sti_replan replan;
 
     bool is_paper;
     bool is_closed; /* nothing is answered any more but that it is not here */
@@ -167,12 +173,17 @@ enum sti_may_ask {
 enum sti_may_ask
 sti_peering_may_ask(const struct sti_peering *peering, uint32_t rank);
 
+/* Whether something can be asked of a peer for relief: though batches ask for all they may. */
+bool
+sti_peering_may_relieve(const struct sti_peering *peering, uint32_t rank);
+
 /* Whether more can be asked of a peer, and as much again besides. */
 bool
 sti_peering_is_idle(const struct sti_peering *peering, uint32_t rank);
 
 /* Of the holders of a sample, but for one (this rank: none), that need not be avoided the
- * one of which least is asked; STI_HOLDERS_NOBODY without any. */
+ * one of which least is asked, who serves for a holder before the holder itself;
+ * STI_HOLDERS_NOBODY without any. */
 uint32_t
 sti_peering_holder(const struct sti_peering *peering, uint64_t sample, uint32_t but);
 
@@ -204,7 +215,7 @@ sti_peering_take_summed(struct sti_peering *peering);
 void
 sti_peering_write(unsigned char *message, uint32_t what, uint64_t sample);
 
-enum { STI_PEERING_FETCH = 1, STI_PEERING_LEAVE = 2 };
+enum { STI_PEERING_FETCH = 1, STI_PEERING_LEAVE = 2, STI_PEERING_REPORT = 3 };
 
 /*
  * This rank needs nothing more: tells the others, and finds out whether they do. Returns 0

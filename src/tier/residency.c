@@ -42,6 +42,9 @@ unkeep(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entry *entry)
         break;
     case STI_KEPT_PINNED:
         fetcher->pinned_bytes -= sti_dataset_length(fetcher->opts.dataset, sample);
+        if (fetcher->peering && !sti_fetcher_is_in_ram(fetcher, sample))
+            fetcher->peering->replan.pinned_bytes -=
+                sti_dataset_length(fetcher->opts.dataset, sample);
         break;
     case STI_KEPT_ORDERED:
         if (fetcher->opts.policy == STK_POLICY_LRU)
@@ -361,6 +364,38 @@ is_with_peer(const struct sti_fetcher *fetcher, uint64_t sample)
                                                 fetcher->peering->rank) != STI_HOLDERS_NOBODY;
 }
 
+/* Whether memory keeps a sample that this rank serves for its holder: as far as there is room
+ * that nothing else has, and no SSD has it. */
+static bool
+is_kept_for_others(const struct sti_fetcher *fetcher, uint64_t sample)
+{
+    const struct sti_peering *peering = fetcher->peering;
+
+    return sti_replan_is_relieving(&peering->replan, sample, peering->rank) &&
+           !sti_ssd_has(fetcher->ssd, sample) &&
+           peering->replan.pinned_bytes + sti_dataset_length(fetcher->opts.dataset, sample) <=
+               peering->replan.ram_spare_bytes;
+}
+
+void
+sti_fetcher_keep_for_others(struct sti_fetcher *fetcher, uint64_t sample)
+{
+    const struct sti_peering *peering = fetcher->peering;
+    const struct sti_entry *entry = sti_catalog_find(fetcher->catalog, sample);
+    uint64_t n_bytes = sti_dataset_length(fetcher->opts.dataset, sample);
+
+    if (!fetcher->ssd || !sti_replan_is_relieving(&peering->replan, sample, peering->rank) ||
+        is_kept_for_others(fetcher, sample) || sti_ssd_has(fetcher->ssd, sample) ||
+        !sti_ssd_is_ready(fetcher->ssd, 1, n_bytes) ||
+        !sti_fetcher_goes_to_ssd(fetcher, sample, n_bytes))
+        return;
+    struct sti_ssd_slot slot = sti_ssd_reserve(fetcher->ssd, sample, n_bytes);
+    if (slot.segment == STI_SSD_NO_SLOT)
+        return;
+    sti_ssd_fill(fetcher->ssd, slot, sti_store_pointer(fetcher->store, entry->address));
+    sti_ssd_settle(fetcher->ssd, slot, true);
+}
+
 /* What becomes of a sample that nobody uses now. */
 static enum sti_keep
 keep_of(const struct sti_fetcher *fetcher, uint64_t sample, enum sti_next_use kind)
@@ -370,8 +405,8 @@ keep_of(const struct sti_fetcher *fetcher, uint64_t sample, enum sti_next_use ki
 
     if (!fetcher->peering)
         return sti_place_keep(fetcher->opts.policy, kind, n_bytes, pin_room_bytes);
-    return sti_place_keep_shared(fetcher->opts.shared_policy,
-                                 sti_fetcher_is_in_ram(fetcher, sample), kind);
+    bool stays = sti_fetcher_is_in_ram(fetcher, sample) || is_kept_for_others(fetcher, sample);
+    return sti_place_keep_shared(fetcher->opts.shared_policy, stays, kind);
 }
 
 static enum sti_class
@@ -409,6 +444,8 @@ sti_fetcher_settle(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entr
         }
         entry->kept = STI_KEPT_PINNED;
         fetcher->pinned_bytes += n_bytes;
+        if (fetcher->peering && !sti_fetcher_is_in_ram(fetcher, sample))
+            fetcher->peering->replan.pinned_bytes += n_bytes;
         break;
     case STI_KEEP_BY_RECENT:
         entry->kept = STI_KEPT_ORDERED;
@@ -424,6 +461,20 @@ sti_fetcher_settle(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entr
         sti_evictor_add_unknown(fetcher->evictor, sample, class_of(fetcher, sample, n_bytes));
         break;
     }
+}
+
+void
+sti_fetcher_settle_again(struct sti_fetcher *fetcher, uint64_t sample)
+{
+    struct sti_entry *entry = sti_catalog_find(fetcher->catalog, sample);
+    uint64_t next_use = STI_POSITION_UNKNOWN;
+
+    if (!entry || entry->state != STI_SAMPLE_PRESENT || entry->pins > 0)
+        return;
+    if (entry->kept == STI_KEPT_ORDERED && fetcher->opts.policy != STK_POLICY_LRU)
+        next_use = key_position(fetcher, entry);
+    unkeep(fetcher, sample, entry);
+    sti_fetcher_settle(fetcher, sample, entry, next_use);
 }
 
 /* The next use of a record's item, as far as it is known now. */
