@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Four ranks that read one slow volume and serve each other: what that saves, and what it gains.
 
-    bench/ranks.py [--rounds N] [--only counts|times] [KIND...]    default: 3 rounds of small big
+    bench/ranks.py [--rounds N] [--only counts|times|slow] [KIND...]
+
+Default: 3 rounds of small big, and what a slow rank costs.
 
     small   2,000 files of 108 KB
     big     48 files of 16 MiB
@@ -21,15 +23,20 @@ second one on with Stoker, with its policies none and paper, and with a DataLoad
 DistributedSampler for each rank, as much page cache as Stoker has memory for samples, and the best
 of several numbers of workers. All in one run, interleaved; medians.
 
+slow: most of the data set lies on the ranks' SSDs (a cache directory each), and one rank's is slow.
+An epoch's time before others serve for it, and after.
+
 Needs root (mounts, memory cgroups of version 1), libfuse3 and UCX; PYTHON, an interpreter with
 torch, for the last contender. BUILD build directory, WORK where the volume lies. Exits with 1 if a
 goal is missed.
 """
 import argparse
 import os
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 
 from ranks_job import (BUILD, CGROUPS, HERE, PYTHON, STOKER, WORK, WORLD, Volume, run_json,
                        run_ranks)
@@ -278,10 +285,54 @@ def times(report, volume, kind, rounds):
                     f"{best.name} takes {best.seconds() / ours:.2f} x as long, at least 5.4")
 
 
+# ---- one slow rank -----------------------------------------------------------------------------
+
+
+def slow_command(volume, kind, caches, is_slow):
+    def command(rank, _):
+        cache = os.path.join(caches, str(rank))
+        os.makedirs(cache)
+        shape = ["--ssd-shape", "rbps=20M"] if is_slow and rank == 1 else []
+        ram_bytes = kind.ram_bytes(5)
+        return [STOKER, "bench", "load", volume.data(rank), "--format", "folder", "--index",
+                volume.index(rank), "--layout", "raw", "--batch", str(kind.batch), "--seed", "1",
+                "--epochs", "10", "--tier", f"ram:{ram_bytes}", "--ram-bytes", str(ram_bytes),
+                "--tier", f"ssd:{cache}:{volume.bytes}", "--staging-bytes",
+                str(kind.staging_bytes()), "--compute-us", str(kind.compute_us()), "--json",
+                "--quiet", *shape]
+    return command
+
+
+def slow(report, volume, kind):
+    report.say(f"\n### {kind.name}: most of it on SSDs, one of them of 20 MB/s\n")
+    found = {}
+    for is_slow in (False, True):
+        caches = tempfile.mkdtemp(prefix="caches-", dir=WORK)
+        try:
+            volume.mount(*FAST)
+            results, _ = run_ranks(slow_command(volume, kind, caches, is_slow))
+        finally:
+            shutil.rmtree(caches)
+        epochs = [max(result["epochs"][at]["seconds"] for result in results)
+                  for at in range(len(results[0]["epochs"]))]
+        found[is_slow] = epochs
+        report.say(f"- seconds of each epoch, {'one slow' if is_slow else 'all alike'}: " +
+                   " ".join(f"{seconds:.2f}" for seconds in epochs))
+        report.goal(total(results, "origin_bytes") == volume.bytes,
+                    f"the origin gave {total(results, 'origin_bytes') / volume.bytes:.4f} x the "
+                    "data set")
+    before, after = found[True][1], statistics.median(found[True][-3:])
+    report.goal(before / after >= 1.5, f"relieved, an epoch takes 1 / {before / after:.2f} of "
+                                       "before")
+    alike = statistics.median(found[False][-3:])
+    report.goal(after / alike <= 1.2, f"{after / alike:.2f} x what it takes where all are alike, "
+                                      "at most 1.2")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=("counts", "times"))
+    parser.add_argument("--only", choices=("counts", "times", "slow"))
     parser.add_argument("kinds", nargs="*", metavar="KIND")
     asked = parser.parse_args()
     kinds = asked.kinds or list(KINDS)
@@ -297,12 +348,14 @@ def main():
         kind = KINDS[name]
         volume = Volume(name, kind.count, kind.sample_bytes)
         try:
-            if asked.only != "times":
+            if asked.only in (None, "counts"):
                 counts(report, volume, kind)
             else:
                 volume.metadata_bytes() # makes the indexes
-            if asked.only != "counts":
+            if asked.only in (None, "times"):
                 times(report, volume, kind, asked.rounds)
+            if asked.only in (None, "slow") and name == "small":
+                slow(report, volume, kind)
         finally:
             volume.remove()
     report.say(f"\n{report.missed} goals missed" if report.missed else "\nall goals met")
