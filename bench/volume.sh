@@ -4,6 +4,9 @@
 #
 #     volume.sh up NAME SIZE [KEY=VALUE]...    mounts it and prints where; SIZE as for fallocate
 #     volume.sh set NAME [KEY=VALUE]...        the same volume, the same files, other limits
+#     volume.sh share NAME N [KEY=VALUE]...    the same files for N machines: N mounts that are
+#                                              only read, each with a device and caches of its
+#                                              own; prints them. up to down, or set, as before
 #     volume.sh down NAME                      takes it down, whatever of it is there
 #
 # Keys are slowdisk's. VOLUMES says where volumes lie (/var/tmp/stoker-volumes), SLOWDISK which
@@ -25,7 +28,9 @@ mounted() { # not mountpoint(1), which takes the mount of a dead slowdisk for no
 
 detach() { # everything but the image; safe to call in any state
     root=$1
-    if mounted "$root/files"; then umount "$root/files" || umount -l "$root/files"; fi
+    for at in "$root/files" "$root"/share[0-9]*; do
+        if mounted "$at"; then umount "$at" || umount -l "$at"; fi
+    done
     for loop in $(losetup -n -O NAME,BACK-FILE |
         awk -v f="$root/disk/disk" '$2 == f { print $1 }'); do
         losetup -d "$loop" || true
@@ -51,7 +56,22 @@ attach() { # ROOT MKFS KEY=VALUE...
     echo "$root/files"
 }
 
-[ $# -ge 2 ] || { sed -n '3,10s/^# \{0,1\}//p' "$0"; exit 2; }
+share() { # ROOT N KEY=VALUE...
+    root=$1
+    count=$2
+    shift 2
+    "$slowdisk" "$root/image" "$root/disk" "$@"
+    at=0
+    while [ "$at" -lt "$count" ]; do
+        loop=$(losetup -r --direct-io=on -f --show "$root/disk/disk")
+        mkdir -p "$root/share$at"
+        mount -o ro,noload "$loop" "$root/share$at"
+        echo "$loop $root/share$at"
+        at=$((at + 1))
+    done
+}
+
+[ $# -ge 2 ] || { sed -n '3,13s/^# \{0,1\}//p' "$0"; exit 2; }
 command=$1
 root=$volumes/$2
 case $2 in */* | . | ..) fail "a name, not a path: $2" ;; esac
@@ -77,11 +97,22 @@ set)
     attach "$root" 0 "$@"
     trap - EXIT
     ;;
+share)
+    [ $# -ge 3 ] || fail "share needs a name and how many"
+    [ -f "$root/image" ] || fail "no volume $2"
+    count=$3
+    case $count in '' | *[!0-9]* | 0) fail "share needs a count of 1 or more, not '$count'" ;; esac
+    shift 3
+    detach "$root"
+    trap 'detach "$root"' EXIT
+    share "$root" "$count" "$@"
+    trap - EXIT
+    ;;
 down)
     detach "$root"
     rm -rf --one-file-system "$root"
     ;;
 *)
-    fail "up, set or down, not $command"
+    fail "up, set, share or down, not $command"
     ;;
 esac

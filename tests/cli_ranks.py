@@ -183,15 +183,26 @@ def test_told(failures, stoker, path):
         [stoker, "simulate", "--builtin", "coverage", "--policy", "paper", "--set",
          f"ranks={WORLD}", "--set", "epochs=8", "--set", f"samples={samples}", "--json"],
         capture_output=True, text=True, check=True, timeout=LIMIT_S).stdout)["policies"][0]
-    for policy in ("coordinated", "paper"):
-        job = Job(stoker, path, "--format record --record-bytes 2000 --batch 4 --epochs 8 "
-                  f"--explain --policy {policy} --ram-bytes {n_bytes * (samples // WORLD + 1)} "
-                  f"--staging-bytes {32 * n_bytes}")
+    for policy, part in (("coordinated", 1), ("paper", 1), ("coordinated", 4)):
+        caches = tempfile.mkdtemp(dir=os.path.dirname(path))
+        for rank in range(WORLD):
+            os.mkdir(os.path.join(caches, str(rank)))
+        run = "--format record --record-bytes 2000 --batch 4 --epochs 8 --explain " \
+            f"--policy {policy} --ram-bytes {n_bytes * (samples // WORLD // part + 1)} " \
+            f"--staging-bytes {32 * n_bytes}"
+        # The rest of what it holds is on an SSD of its own.
+        ssd_bytes = n_bytes * (samples // WORLD * (part - 1) // part + 1)
+        job = Job(stoker, path, run, each=lambda rank: "" if part == 1 else
+                  f"--tier ssd:{caches}/{rank}:{ssd_bytes}")
         for rank, result in enumerate(job.end()):
             failures.check(result is not None, f"told: rank {rank} failed: {job.errors[rank]}")
             if result is None:
                 continue
             run, told, paper = (result["shares"][name] for name in ("run", "told", "paper"))
+            failures.check(part == 1 or result["sources"]["ssd"] > 0, f"rank {rank} uses its SSD")
+            if part > 1: # the published policy is another one on that
+                paper = {"origin": simulated["steady_origin_share"],
+                         "local": simulated["steady_local_share"]}
             for source, share in run.items():
                 failures.check(abs(share - told[source]) <= 0.02,
                                f"{policy}, rank {rank}: {source} {share}, told {told[source]}")

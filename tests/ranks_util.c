@@ -57,6 +57,7 @@ static void
 open_engine(struct rank *rank)
 {
     struct job *job = rank->job;
+    char tiers[256];
     struct meeting *meeting = job->meeting;
     bool is_local = !job->comm || strcmp(job->comm, "local") == 0;
     char node[16];
@@ -73,10 +74,15 @@ open_engine(struct rank *rank)
                                 .start_timeout_ms = 20000,
                                 .timeout_ms = job->timeout_ms,
                                 .close_timeout_ms = job->close_timeout_ms,
-                                .tiers_per_rank = job->tiers_per_rank};
-    const stk_engine_opts opts = {
-        STK_ENGINE_OPTS_INIT, .io_method = job->method, .tiers = job->tiers, .workers = 1,
-        .queue_depth = 16,    .io_threads = 2,          .comm = &comm};
+                                .tiers_per_rank = job->tiers_per_rank || job->caches};
+    (void)snprintf(tiers, sizeof(tiers), "%s", job->tiers ? job->tiers : "");
+    if (job->caches)
+        (void)snprintf(tiers, sizeof(tiers), "%s ssd:%s/%u:%lu", job->tiers, job->caches,
+                       rank->rank, (unsigned long)job->ssd_bytes);
+    const stk_engine_opts opts = {STK_ENGINE_OPTS_INIT, .io_method = job->method,
+                                  .tiers = tiers,       .workers = 1,
+                                  .queue_depth = 16,    .io_threads = 2,
+                                  .comm = &comm,        .ssd_shape = job->ssd_shapes[rank->rank]};
 
     rank->engine = engine_open_by(&opts);
 }

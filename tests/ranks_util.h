@@ -33,6 +33,9 @@ struct job {
     const char *method;    /* of io */
     const char *comm;      /* "local" (NULL) or "ucx" */
     const char *tiers;
+    const char *caches; /* a folder: rank R has an ssd tier R in it of ssd_bytes, too */
+    uint64_t ssd_bytes;
+    const char *ssd_shapes[RANKS_MAX];
     uint32_t world;
     stk_loader_opts opts; /* of each rank, but for its order */
     stk_order_opts order;

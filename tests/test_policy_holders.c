@@ -101,6 +101,113 @@ what_does_not_fit_is_nobodys(void **state)
     free_all(all);
 }
 
+/* Memory and SSDs: what does not go into the one goes onto the other, within both rooms; what
+ * an SSD has from before stays with its rank and needs no room there. With and without a
+ * table of counts. */
+static void
+ssds_hold_and_keep(void **state)
+{
+    static uint16_t warm[SAMPLES];
+    const uint64_t rooms[WORLD] = {1000, 2000, 0, 1500};
+    const uint64_t ssds[WORLD] = {3000, 0, 2020, 500}; /* free */
+    struct sti_holders all[WORLD];
+
+    (void)state;
+    for (int is_warm = 0; is_warm < 2; is_warm++) {
+        uint64_t ram_bytes[WORLD] = {0}, ssd_bytes[WORLD] = {0}, n_mine = 0;
+
+        for (uint64_t sample = 0; sample < SAMPLES; sample++)
+            warm[sample] = is_warm && sample % 4 == 1 ? 2 : STI_ASSIGN_COLD;
+        for (uint32_t rank = 0; rank < WORLD; rank++) {
+            struct sti_holders_opts opts = opts_of(rank, rooms);
+
+            opts.ssd_bytes = ssds;
+            opts.warm = warm;
+            opts.total_bytes = SAMPLES * BYTES;
+            assert_int_equal(sti_holders_init(&all[rank], &opts), 0);
+            for (uint64_t sample = 0; sample < SAMPLES; sample++) {
+                if (!sti_holders_is_mine(&all[rank], sample)) {
+                    assert_true(warm[sample] != rank);
+                    continue;
+                }
+                n_mine++;
+                if (sti_holders_is_in_ram(&all[rank], sample))
+                    ram_bytes[rank] += BYTES;
+                else if (warm[sample] != rank)
+                    ssd_bytes[rank] += BYTES;
+            }
+            assert_int_equal(all[rank].mine_bytes, ram_bytes[rank]);
+            assert_true(ram_bytes[rank] <= rooms[rank] && ssd_bytes[rank] <= ssds[rank]);
+            assert_int_equal(sti_holders_bound(&all[rank], 0),
+                             is_warm ? (SAMPLES - 250) * BYTES : SAMPLES * BYTES);
+            assert_int_equal(sti_holders_bound(&all[rank], 1), 0);
+        }
+        assert_int_equal(n_mine, SAMPLES);
+        /* Where everybody's memory is filled first, each SSD has what is left. */
+        assert_true(is_warm || ram_bytes[0] + ram_bytes[1] + ram_bytes[3] == 4500);
+        free_all(all);
+    }
+}
+
+/* On many ranks, by a keyed order and with memory enough, no table by sample is made; the same
+ * ranks hold the same samples, in the same order of first use, as by one. */
+static void
+many_ranks_need_no_table(void **state)
+{
+    enum { MANY = 4096, N = 300001 };
+    static uint32_t bytes[N];
+    static uint64_t rooms[MANY];
+    const uint32_t ranks[] = {0, 7, MANY - 1};
+    struct sti_holders computed, table;
+
+    (void)state;
+    for (uint32_t at = 0; at < MANY; at++)
+        rooms[at] = UINT64_C(74) * BYTES;
+    for (uint32_t at = 0; at < N; at++)
+        bytes[at] = BYTES;
+    for (size_t at = 0; at < sizeof(ranks) / sizeof(ranks[0]); at++) {
+        struct sti_holders_opts opts = {.first_epoch = 2,
+                                        .epochs = 3,
+                                        .same_bytes = BYTES,
+                                        .room_bytes = rooms,
+                                        .total_bytes = N * BYTES - 500};
+        const stk_order_opts order = {
+            STK_ORDER_OPTS_INIT, .kind = STK_ORDER_KEYED, .n = N,
+            .seed = 3,           .world = MANY,           .rank = ranks[at]};
+
+        assert_int_equal(sti_order_init(&opts.order, &order, NULL), 0);
+        opts.used_length = sti_order_length(&opts.order);
+        assert_int_equal(sti_holders_init(&computed, &opts), 0);
+        assert_true(computed.is_computed);
+        opts.bytes = bytes;
+        assert_int_equal(sti_holders_init(&table, &opts), 0);
+        assert_true(!table.is_computed && table.first);
+        assert_int_equal(computed.n_mine, table.n_mine);
+        assert_int_equal(computed.mine_bytes, table.mine_bytes);
+        assert_memory_equal(computed.mine, table.mine, table.n_mine * sizeof(*table.mine));
+        for (uint64_t sample = 0; sample < N; sample++) {
+            assert_int_equal(sti_holders_next(&computed, sample, ranks[at]),
+                             sti_holders_next(&table, sample, ranks[at]));
+            assert_true(sti_holders_is_in_ram(&computed, sample) ==
+                        sti_holders_is_in_ram(&table, sample));
+        }
+        for (uint64_t epoch = 0; epoch < 6; epoch++)
+            assert_int_equal(sti_holders_bound(&computed, epoch), sti_holders_bound(&table, epoch));
+        sti_holders_fini(&computed);
+        sti_holders_fini(&table);
+    }
+    /* One rank has not enough: then there is a table. */
+    struct sti_holders_opts opts = {.epochs = 1, .same_bytes = BYTES, .room_bytes = rooms};
+    const stk_order_opts order = {STK_ORDER_OPTS_INIT, .kind = STK_ORDER_KEYED, .n = N,
+                                  .world = MANY};
+    rooms[9] = UINT64_C(73) * BYTES;
+    assert_int_equal(sti_order_init(&opts.order, &order, NULL), 0);
+    opts.used_length = sti_order_length(&opts.order);
+    assert_int_equal(sti_holders_init(&table, &opts), 0);
+    assert_false(table.is_computed);
+    sti_holders_fini(&table);
+}
+
 /* By the published policy several may hold one, and each is found. */
 static void
 all_holders_are_found(void **state)
@@ -135,6 +242,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_sample_has_one_holder),
         cmocka_unit_test(what_does_not_fit_is_nobodys),
+        cmocka_unit_test(ssds_hold_and_keep),
+        cmocka_unit_test(many_ranks_need_no_table),
         cmocka_unit_test(all_holders_are_found),
     };
 

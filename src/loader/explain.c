@@ -50,6 +50,7 @@ struct walk {
     struct sti_holders holders; /* if it is */
     uint64_t ssd_bytes;         /* capacity */
     uint64_t ssd_used_bytes;
+    uint64_t ssd_due_bytes; /* of what this rank is to hold there: not there yet */
     uint64_t ram_bytes;
     uint64_t pinned_bytes;
     uint64_t used_bytes;    /* of the store */
@@ -116,6 +117,13 @@ is_mine(const struct walk *walk, uint64_t sample)
     return walk->is_shared && sti_holders_is_mine(&walk->holders, sample);
 }
 
+/* Whether this rank holds it in memory, or else on the SSDs. */
+static bool
+is_in_ram(const struct walk *walk, uint64_t sample)
+{
+    return walk->is_shared && sti_holders_is_in_ram(&walk->holders, sample);
+}
+
 /* Whether a peer holds it. */
 static bool
 is_with_peer(const struct walk *walk, uint64_t sample)
@@ -138,7 +146,7 @@ keep_of(const struct walk *walk, uint64_t sample, enum sti_next_use kind)
     const struct sti_fetcher_opts *fetcher = &walk->resolved.fetcher;
 
     if (walk->is_shared)
-        return sti_place_keep_shared(fetcher->shared_policy, is_mine(walk, sample), kind);
+        return sti_place_keep_shared(fetcher->shared_policy, is_in_ram(walk, sample), kind);
     return sti_place_keep(fetcher->policy, kind, length_of(walk, sample),
                           walk->ram_bytes - walk->pinned_bytes);
 }
@@ -164,7 +172,7 @@ settle(struct walk *walk, uint64_t sample, uint64_t position)
         drop(walk, sample);
         break;
     case STI_KEEP_PINNED:
-        if (walk->flags[sample] & ON_SSD) {
+        if (!walk->is_shared && (walk->flags[sample] & ON_SSD)) {
             drop(walk, sample);
             break;
         }
@@ -244,8 +252,11 @@ bring_from_origin(struct walk *walk, uint64_t sample, stk_explained *epoch)
     uint64_t n_bytes = length_of(walk, sample);
     const struct sti_ssd_range *range = &walk->sizes.range;
 
+    if (is_mine(walk, sample) && !is_in_ram(walk, sample))
+        walk->ssd_due_bytes -= n_bytes;
     if (n_bytes == 0 || n_bytes > STI_SSD_SAMPLE_MAX || n_bytes < range->least_bytes ||
-        n_bytes > range->most_bytes || walk->ssd_used_bytes + n_bytes > walk->ssd_bytes)
+        n_bytes > range->most_bytes ||
+        walk->ssd_used_bytes + walk->ssd_due_bytes + n_bytes > walk->ssd_bytes)
         return;
     walk->flags[sample] |= ON_SSD;
     walk->ssd_used_bytes += n_bytes;
@@ -299,16 +310,18 @@ take_one(struct walk *walk, uint64_t sample, stk_explained *epoch)
         }
         return STK_TIER_RAM;
     }
-    if (!is_mine(walk, sample)) /* else it has its room */
+    if (!is_in_ram(walk, sample)) /* else it has its room */
         make_room(walk, sample);
     walk->flags[sample] |= IN_MEMORY;
     if (walk->flags[sample] & ON_SSD)
         return STK_TIER_SSD;
     if (!is_mine(walk, sample) && is_with_peer(walk, sample))
         return STK_TIER_PEER;
-    if (is_mine(walk, sample) && walk->bound.epochs > 1)
+    if (is_in_ram(walk, sample) && walk->bound.epochs > 1)
         return STK_TIER_RAM; /* others read it, or it was read ahead */
     bring_from_origin(walk, sample, epoch);
+    if (is_mine(walk, sample) && walk->bound.epochs > 1)
+        return STK_TIER_SSD; /* likewise */
     walk->n_reads++;
     walk->read_bytes += (double)n_bytes;
     return STK_TIER_ORIGIN;
@@ -493,7 +506,8 @@ warm(struct walk *walk)
     uint64_t n = sti_dataset_count(walk->dataset);
 
     for (uint64_t sample = 0; walk->opts->is_warm == 1 && sample < n; sample++)
-        bring_from_origin(walk, sample, &ignored);
+        if (!walk->is_shared || is_mine(walk, sample))
+            bring_from_origin(walk, sample, &ignored);
 }
 
 /* What comes ahead of its use, from the second epoch on. */
@@ -529,18 +543,25 @@ take_copies(struct walk *walk)
 static int
 plan_holders(struct walk *walk, uint32_t world)
 {
-    uint64_t *rooms = sti_mem_new(world, sizeof(*rooms));
+    uint64_t *rooms = sti_mem_new(world, 2 * sizeof(*rooms));
+    bool has_ssd =
+        walk->ssd_bytes > 0 && sti_dataset_max_bytes(walk->dataset) <= STI_SSD_SAMPLE_MAX;
     uint32_t *bytes = NULL;
     struct sti_holders_opts opts;
     int rc = rooms ? sti_share_plan_opts(&walk->resolved.fetcher, 0, &opts, &bytes) : -ENOMEM;
 
     if (rc == 0) {
-        for (uint32_t rank = 0; rank < world; rank++)
+        for (uint32_t rank = 0; rank < world; rank++) {
             rooms[rank] = walk->ram_bytes;
+            rooms[world + rank] = walk->ssd_bytes;
+        }
         opts.room_bytes = rooms;
-        opts.total_bytes = world * sti_share_total_bytes(&walk->resolved.fetcher);
+        opts.ssd_bytes = has_ssd ? rooms + world : NULL;
+        opts.total_bytes =
+            world * sti_share_total_bytes(&walk->resolved.fetcher, has_ssd ? walk->ssd_bytes : 0);
         rc = sti_holders_init(&walk->holders, &opts);
         walk->used_bytes = walk->holders.mine_bytes;
+        walk->ssd_due_bytes = walk->holders.mine_ssd_bytes;
     }
     sti_mem_free(bytes);
     sti_mem_free(rooms);

@@ -144,19 +144,18 @@ first_epoch(const stk_loader_opts *opts)
     return saved.epoch;
 }
 
-/* Opens the way to the other ranks' loaders. code: as sti_share_opts has it. */
+/* Agrees with the other ranks' loaders. code: as sti_share_opts has it. */
 static int
 open_share(struct sti_loader *loader, const stk_loader_opts *opts, int code, stk_error *err)
 {
     const struct sti_share_opts share = {.engine = loader->engine,
                                          .dataset = loader->dataset,
                                          .resolved = &loader->resolved,
+                                         .fetcher = loader->fetcher,
                                          .first_epoch = first_epoch(opts),
                                          .code = code};
-    int rc = sti_share_open(&loader->share, &share, err);
 
-    loader->resolved.fetcher.peering = loader->share.peering;
-    return rc;
+    return sti_share_open(&loader->share, &share, err);
 }
 
 /*
@@ -193,6 +192,7 @@ open_fetcher(struct sti_loader *loader, const stk_loader_opts *opts, stk_error *
     fetcher_opts->wake_context = sti_engine_loop(engine);
     fetcher_opts->ssd_dataset_id = ssd_dataset_id(loader);
     fetcher_opts->budget = find_budget(engine, loader->dataset);
+    fetcher_opts->peering = loader->share.peering;
     int rc = sti_fetcher_new(&loader->fetcher, fetcher_opts, err);
     if (rc < 0)
         return rc;
@@ -216,11 +216,15 @@ sti_loader_open(struct sti_loader **ret_loader, struct sti_engine *engine,
     }
     loader->engine = engine;
     loader->dataset = dataset;
-    int rc = take_parts(loader, &asked, err);
-    if (sti_loader_is_shared(&asked))
-        rc = open_share(loader, opts, rc, err);
-    if (rc == 0)
-        rc = open_fetcher(loader, opts, err);
+    bool is_shared = sti_loader_is_shared(&asked);
+    int rc = is_shared ? sti_share_init(&loader->share, engine, err) : 0;
+    if (rc == 0) {
+        rc = take_parts(loader, &asked, err);
+        if (rc == 0)
+            rc = open_fetcher(loader, opts, err);
+        if (is_shared) /* the others wait, also for one that cannot */
+            rc = open_share(loader, opts, rc, err);
+    }
     if (rc < 0) {
         sti_share_close(&loader->share);
         sti_fetcher_free(loader->fetcher);

@@ -15,10 +15,11 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "loader/warm.h"
 
 /* Of what ranks say to each other and of how they plan: what differs in it cannot work
  * together. */
-#define SHARE_VERSION 1
+#define SHARE_VERSION 3
 #define FETCHES_MAX 256u
 #define HORIZON_EPOCHS 8u
 
@@ -38,7 +39,9 @@ enum fact {
     FACTS_ALIKE, /* those before are the same on all ranks */
     FACT_CODE = FACTS_ALIKE,
     FACT_ROOM,
+    FACT_SSD, /* free */
     FACT_TOTAL,
+    FACT_WARM, /* bytes of the list of what its SSDs have */
     FACTS
 };
 
@@ -87,18 +90,18 @@ epochs_looked_at(const struct sti_fetcher_opts *fetcher, uint64_t first_epoch)
 }
 
 uint64_t
-sti_share_total_bytes(const struct sti_fetcher_opts *fetcher)
+sti_share_total_bytes(const struct sti_fetcher_opts *fetcher, uint64_t ssd_bytes)
 {
     uint64_t beside_bytes =
         fetcher->item_bytes > 0 ? fetcher->undecoded_bytes : fetcher->staging_bytes;
-    uint64_t n_bytes = fetcher->ram_bytes + beside_bytes;
+    uint64_t n_bytes = fetcher->ram_bytes + beside_bytes + ssd_bytes;
     uint64_t most = sti_dataset_bytes(fetcher->dataset);
 
     return n_bytes < most ? n_bytes : most;
 }
 
 static void
-fill_facts(const struct sti_share_opts *opts, unsigned char *mine)
+fill_facts(const struct sti_share_opts *opts, uint64_t warm_bytes, unsigned char *mine)
 {
     const struct sti_fetcher_opts *fetcher = &opts->resolved->fetcher;
     uint64_t facts[FACTS] = {[FACT_VERSION] = SHARE_VERSION, [FACT_CODE] = (uint64_t)opts->code};
@@ -116,7 +119,9 @@ fill_facts(const struct sti_share_opts *opts, unsigned char *mine)
         facts[FACT_POLICY] = fetcher->shared_policy;
         facts[FACT_REPLACE] = fetcher->must_replace;
         facts[FACT_ROOM] = fetcher->ram_bytes;
-        facts[FACT_TOTAL] = sti_share_total_bytes(fetcher);
+        facts[FACT_SSD] = sti_fetcher_ssd_free_bytes(opts->fetcher);
+        facts[FACT_TOTAL] = sti_share_total_bytes(fetcher, sti_fetcher_ssd_bytes(opts->fetcher));
+        facts[FACT_WARM] = warm_bytes;
     }
     for (int at = 0; at < FACTS; at++)
         put_u64(mine + (size_t)at * 8, facts[at]);
@@ -198,11 +203,54 @@ sti_share_plan_opts(const struct sti_fetcher_opts *fetcher, uint64_t first_epoch
     return 0;
 }
 
+/* What is to be known of each rank to plan anew later. rooms: in memory, then free on
+ * SSDs. */
 static int
-plan(struct sti_share *share, const struct sti_share_opts *opts, const unsigned char *all)
+plan_later(struct sti_share *share, const struct sti_dataset *dataset, const uint64_t *rooms,
+           const uint16_t *rank_of)
+{
+    const struct sti_holders *holders = &share->peering->holders;
+    uint32_t world = holders->world;
+    struct sti_relief_rank *ranks = sti_mem_new(world, sizeof(*ranks));
+    uint64_t *cold_bytes = sti_mem_new(world, sizeof(*cold_bytes));
+    int rc = ranks && cold_bytes ? 0 : -ENOMEM;
+
+    for (uint64_t sample = 0; rc == 0 && sample < holders->n_samples; sample++) {
+        uint16_t rank = holders->first[sample];
+
+        if (rank >= world)
+            continue;
+        ranks[rank].held_bytes += sti_dataset_length(dataset, sample);
+        if (!rank_of || rank_of[sample] == STI_ASSIGN_COLD)
+            cold_bytes[rank] += sti_dataset_length(dataset, sample);
+    }
+    for (uint32_t rank = 0; rc == 0 && rank < world; rank++) {
+        const uint64_t *ssd_bytes = rooms + world;
+
+        /* What memory holds goes onto SSDs as well, where there is room. */
+        if (ssd_bytes[rank] > cold_bytes[rank])
+            ranks[rank].spare_bytes = ssd_bytes[rank] - cold_bytes[rank];
+        if (rooms[rank] > ranks[rank].held_bytes)
+            ranks[rank].spare_bytes += rooms[rank] - ranks[rank].held_bytes;
+    }
+    if (rc == 0)
+        rc = sti_replan_init(share->peering, dataset, ranks,
+                             rooms[holders->rank] > holders->mine_bytes
+                                 ? rooms[holders->rank] - holders->mine_bytes
+                                 : 0);
+    sti_mem_free(cold_bytes);
+    sti_mem_free(ranks);
+    return rc;
+}
+
+/* rank_of: what SSDs have already, or NULL. */
+static int
+plan(struct sti_share *share, const struct sti_share_opts *opts, const unsigned char *all,
+     const uint16_t *rank_of)
 {
     uint32_t world = opts->resolved->fetcher.order.world;
-    uint64_t *rooms = sti_mem_new(world, sizeof(*rooms));
+    uint64_t *rooms = sti_mem_new(world, 2 * sizeof(*rooms));
+    uint64_t ssd_bytes = 0;
     uint32_t *bytes = NULL;
     struct sti_holders_opts holders;
     int rc =
@@ -213,9 +261,17 @@ plan(struct sti_share *share, const struct sti_share_opts *opts, const unsigned 
         holders.room_bytes = rooms;
         for (uint32_t rank = 0; rank < world; rank++) {
             rooms[rank] = fact_of(all, rank, FACT_ROOM);
+            rooms[world + rank] = fact_of(all, rank, FACT_SSD);
+            ssd_bytes += rooms[world + rank];
             holders.total_bytes += fact_of(all, rank, FACT_TOTAL);
         }
+        holders.ssd_bytes = ssd_bytes > 0 || rank_of ? rooms + world : NULL;
+        holders.warm = rank_of;
         rc = sti_peering_plan(share->peering, &holders);
+        if (rc == 0 && share->peering->holders.first)
+            rc = plan_later(share, opts->dataset, rooms, rank_of);
+        if (rc == 0)
+            sti_fetcher_begin_plan(opts->fetcher);
     }
     sti_mem_free(bytes);
     sti_mem_free(rooms);
@@ -228,15 +284,42 @@ wake_loop(void *loop)
     sti_loop_wake(loop);
 }
 
+/* Tells and hears what SSDs have already, and makes the plan. */
 static int
-open_port(struct sti_share *share, const struct sti_share_opts *opts, stk_error *err)
+plan_with_warm(struct sti_share *share, const struct sti_share_opts *opts, struct sti_warm *warm,
+               const unsigned char *all, stk_error *err)
 {
-    uint32_t n_fetches = 2 * sti_engine_queue_depth(opts->engine);
+    uint32_t world = sti_comm_world(sti_peers_comm(share->peers));
+    uint64_t *lengths = sti_mem_new(world, sizeof(*lengths));
+    int rc = lengths ? 0 : -ENOMEM;
+
+    for (uint32_t rank = 0; rc == 0 && rank < world; rank++) {
+        lengths[rank] = fact_of(all, rank, FACT_WARM);
+        if (lengths[rank] > STI_WARM_MOST_BYTES)
+            rc = -EBADMSG;
+    }
+    if (rc < 0)
+        (void)sti_error_set(err, rc, "no list of what the ranks' SSDs have: %s",
+                            sti_error_text(rc));
+    else
+        rc = sti_warm_exchange(warm, share->peers, lengths, sti_dataset_count(opts->dataset), err);
+    sti_mem_free(lengths);
+    if (rc < 0)
+        return rc;
+    rc = plan(share, opts, all, warm->rank_of);
+    return rc < 0 ? sti_error_set(err, rc, "no memory for the plan of who holds which sample") : 0;
+}
+
+int
+sti_share_init(struct sti_share *share, struct sti_engine *engine, stk_error *err)
+{
+    *share = (struct sti_share){.peers = sti_engine_peers(engine)};
+    uint32_t n_fetches = 2 * sti_engine_queue_depth(engine);
     const struct sti_peering_opts peering_opts = {
         .comm = sti_peers_comm(share->peers),
-        .pool = sti_engine_pool(opts->engine),
+        .pool = sti_engine_pool(engine),
         .wake = wake_loop,
-        .wake_context = sti_engine_loop(opts->engine),
+        .wake_context = sti_engine_loop(engine),
         .n_fetches = n_fetches < FETCHES_MAX ? n_fetches : FETCHES_MAX,
         .timeout_ns = sti_peers_timeout_ns(share->peers),
         .close_timeout_ns = sti_peers_close_timeout_ns(share->peers),
@@ -262,28 +345,25 @@ int
 sti_share_open(struct sti_share *share, const struct sti_share_opts *opts, stk_error *err)
 {
     unsigned char mine[FACTS * 8];
+    struct sti_warm warm = {0};
     stk_error why;
 
-    *share = (struct sti_share){.peers = sti_engine_peers(opts->engine)};
     uint32_t world = sti_comm_world(sti_peers_comm(share->peers));
     unsigned char *all = sti_mem_new(world, FACTS * 8);
     if (!all)
         return sti_error_set(err, -ENOMEM, "no memory for what %" PRIu32 " ranks say", world);
-    int rc = open_port(share, opts, err);
+    int rc = 0;
+    if (opts->code == 0)
+        rc = sti_warm_init(&warm, opts->fetcher, sti_dataset_count(opts->dataset));
     if (rc < 0)
-        goto out;
-    fill_facts(opts, mine);
+        warm.n_bytes = 0; /* its SSDs serve it all the same, and others do not know */
+    fill_facts(opts, warm.n_bytes, mine);
     /* Why this rank cannot is more than that the others do not come either. */
     rc = sti_peers_gather(share->peers, mine, sizeof(mine), all, opts->code < 0 ? &why : err);
     rc = opts->code < 0 ? opts->code : rc < 0 ? rc : compare(opts, all, world, err);
-    if (rc == 0) {
-        rc = plan(share, opts, all);
-        if (rc < 0)
-            (void)sti_error_set(err, rc, "no memory for the plan of who holds which sample");
-    }
-    if (rc < 0)
-        sti_share_close(share);
-out:
+    if (rc == 0)
+        rc = plan_with_warm(share, opts, &warm, all, err);
+    sti_warm_fini(&warm);
     sti_mem_free(all);
     return rc;
 }

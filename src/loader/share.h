@@ -18,14 +18,21 @@ struct sti_share {
 };
 
 /* What a share is opened by. code: 0, or why this rank cannot open its loader after all,
- * which the others are to hear. first_epoch: where it begins. */
+ * which the others are to hear. fetcher: this rank's, not attached; NULL with a code.
+ * first_epoch: where it begins. */
 struct sti_share_opts {
     struct sti_engine *engine;
     const struct sti_dataset *dataset;
     const struct sti_resolved *resolved;
+    struct sti_fetcher *fetcher;
     uint64_t first_epoch;
     int code;
 };
+
+/* Opens the way on which other ranks ask: from here on they may. All ranks open their ways in
+ * the same order. Errors: -ENOMEM, -EAGAIN, -E2BIG. sti_share_close() in any case. */
+int
+sti_share_init(struct sti_share *share, struct sti_engine *engine, stk_error *err);
 
 /*
  * Agrees with all ranks and makes the plan; all call it in the same order. Blocks. Errors:
@@ -44,9 +51,9 @@ int
 sti_share_plan_opts(const struct sti_fetcher_opts *fetcher, uint64_t first_epoch,
                     struct sti_holders_opts *ret_opts, uint32_t **ret_bytes);
 
-/* What a rank's memory can hold of the data set in all, staging included. */
+/* What a rank's memory, staging included, and its SSDs can hold of the data set in all. */
 uint64_t
-sti_share_total_bytes(const struct sti_fetcher_opts *fetcher);
+sti_share_total_bytes(const struct sti_fetcher_opts *fetcher, uint64_t ssd_bytes);
 
 /* The fetcher was stopped and detached, or never was. All zero is allowed. */
 void

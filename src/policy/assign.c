@@ -84,6 +84,20 @@ sti_assignment_hold(struct sti_assignment *assignment, uint64_t sample, uint32_t
     return true;
 }
 
+void
+sti_assignment_hold_warm(struct sti_assignment *assignment, uint64_t sample, uint32_t rank,
+                         uint32_t n_bytes)
+{
+    uint64_t word = sample * assignment->n_words + rank / 64;
+    uint64_t bit = UINT64_C(1) << rank % 64;
+
+    if (n_bytes <= assignment->ram_bytes[rank])
+        assignment->ram_bytes[rank] -= n_bytes;
+    else
+        assignment->on_ssd[word] |= bit;
+    assignment->held[word] |= bit;
+}
+
 static bool
 is_held(const struct sti_assignment *assignment, uint64_t sample)
 {
@@ -347,8 +361,14 @@ find_holder(const struct sti_assignment *assignment, const struct sti_assign_inp
     return best;
 }
 
-/* Gives every sample one holder, the most used first. level: per sample, the number of
- * uses that its holder would have at most; falls as ranks fill up. */
+static bool
+is_warm(const struct sti_assign_input *input, uint64_t sample)
+{
+    return input->warm && input->warm[sample] != STI_ASSIGN_COLD;
+}
+
+/* Gives every sample that no SSD has one holder, the most used first. level: per sample, the
+ * number of uses that its holder would have at most; falls as ranks fill up. */
 static void
 give_first_copies(struct sti_assignment *assignment, const struct sti_assign_input *input,
                   uint8_t *level)
@@ -358,13 +378,15 @@ give_first_copies(struct sti_assignment *assignment, const struct sti_assign_inp
     for (uint64_t sample = 0; sample < input->n_samples; sample++) {
         const uint8_t *counts = input->counts + sample * input->n_ranks;
 
+        if (is_warm(input, sample))
+            continue;
         for (uint32_t rank = 0; rank < input->n_ranks; rank++)
             level[sample] = counts[rank] > level[sample] ? counts[rank] : level[sample];
         top = level[sample] > top ? level[sample] : top;
     }
     for (uint32_t count = top + 1; count-- > 0;) {
         for (uint64_t sample = 0; sample < input->n_samples; sample++) {
-            if (level[sample] != count)
+            if (level[sample] != count || is_warm(input, sample))
                 continue;
             uint32_t rank = find_holder(assignment, input, sample, count);
             if (rank != STI_ASSIGN_NOBODY) {
@@ -387,6 +409,10 @@ sti_assign_coordinated(struct sti_assignment *ret_assignment, const struct sti_a
         rc = -ENOMEM;
     if (!rc)
         give_first_copies(ret_assignment, input, level);
+    for (uint64_t sample = 0; !rc && sample < input->n_samples; sample++)
+        if (is_warm(input, sample))
+            sti_assignment_hold_warm(ret_assignment, sample, input->warm[sample],
+                                     bytes_of(input, sample));
     sti_mem_free(level);
     return rc;
 }

@@ -9,8 +9,9 @@
  *                is left of each rank's room is for copies (replica.h).
  *
  * Ties go by a hash keyed with rank and seed, or by id, as asked. Capacities may differ.
- * In a rank the RAM is filled before the SSD, by the same order. Pure; a table of counts
- * is one byte per sample and rank.
+ * In a rank the RAM is filled before the SSD, by the same order. What an SSD has from an
+ * earlier run stays with its rank: in the RAM that the others leave, or on the SSD where it
+ * is. Pure; a table of counts is one byte per sample and rank.
  */
 #ifndef STI_POLICY_ASSIGN_H
 #define STI_POLICY_ASSIGN_H
@@ -19,6 +20,7 @@
 #include <stdint.h>
 
 #define STI_ASSIGN_NOBODY UINT32_MAX
+#define STI_ASSIGN_COLD UINT16_MAX
 
 /* Which of the samples that a rank reads equally often it takes first. Where each rank
  * reads a sample rarely most are equal, and the rule decides how much the ranks hold
@@ -37,6 +39,8 @@ struct sti_assign_input {
     uint32_t same_bytes;
     const uint64_t *ram_bytes; /* of each rank */
     const uint64_t *ssd_bytes;
+    const uint16_t *warm;  /* coordinated: whose SSD has a sample already, beside ssd_bytes; or
+                             STI_ASSIGN_COLD. NULL: nobody's has any */
     const uint8_t *counts; /* [sample * n_ranks + rank]: uses; stays at UINT8_MAX once there */
     uint64_t seed;
     enum sti_assign_ties ties; /* paper */
@@ -73,6 +77,11 @@ sti_assignment_fini(struct sti_assignment *assignment);
 bool
 sti_assignment_hold(struct sti_assignment *assignment, uint64_t sample, uint32_t rank,
                     uint32_t n_bytes);
+
+/* The same for a sample that the rank's SSD has: if not in RAM, it has its place. */
+void
+sti_assignment_hold_warm(struct sti_assignment *assignment, uint64_t sample, uint32_t rank,
+                         uint32_t n_bytes);
 
 static inline bool
 sti_assignment_has(const struct sti_assignment *assignment, uint64_t sample, uint32_t rank)

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "policy/relief.h"
 #include "sim/plan_internal.h"
 
 static void
@@ -118,10 +119,14 @@ use_static(struct sti_sim_plan *plan, uint64_t epoch, uint32_t sample, uint32_t 
     uint32_t own = own_source(&plan->assignment, sample, holder);
     enum sti_source source = STI_SOURCE_ORIGIN;
 
+    bool is_relieved = plan->relief && epoch > 0 && plan->relief[sample] != STI_RELIEF_NOBODY;
+    if (!own && is_relieved)
+        own = own_source(&plan->relieving, sample, holder);
     if (plan->has_replicas && !own && sti_replicas_has(&plan->replicas, sample, holder))
         own = own_source(&plan->replicas.held, sample, holder);
     if (is_there(plan, epoch, sample, holder))
-        source = choose(plan, &plan->assignment, sample, holder, own, ret_peer);
+        source = choose(plan, is_relieved ? &plan->relieving : &plan->assignment, sample, holder,
+                        own, ret_peer);
     else
         set_bit(plan->came, sample);
     if (plan->has_replicas && !sti_assignment_has(&plan->assignment, sample, holder))

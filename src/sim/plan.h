@@ -68,6 +68,8 @@ struct sti_sim_plan {
     struct sti_sim_seconds *seconds; /* of each holder */
 
     struct sti_assignment assignment; /* STATIC */
+    uint16_t *relief;                 /* who serves a sample for its holder, too; or NULL */
+    struct sti_assignment relieving;  /* and in which tier */
     bool has_replicas;                /* coordinated, with room to spare */
     struct sti_replicas replicas;
     uint32_t *ahead_ids;       /* the order of the epoch that comes into sight */

@@ -62,6 +62,11 @@ sti_sim_pools_use_own(struct sti_sim_plan *plan, uint32_t rank, uint64_t positio
 int
 sti_sim_plan_static(struct sti_sim_plan *plan, const uint8_t *counts, stk_error *err);
 
+/* Has holders that are slow to serve relieved (relief.c), once first copies are given. Errors:
+ * -ENOMEM. */
+int
+sti_sim_relief(struct sti_sim_plan *plan);
+
 /* Changes what is read in an epoch, for policies that do. */
 void
 sti_sim_plan_reorder(struct sti_sim_plan *plan, struct sti_sim_epoch *epoch, uint64_t number);

@@ -253,8 +253,12 @@ init_coordinated(struct sti_sim_plan *plan, const uint8_t *counts, stk_error *er
     bool drops = plan->n_elements < plan->scenario->samples;
     int rc = sti_sim_plan_static(plan, counts, err);
 
-    if (rc || !drops || sti_sim_known_epochs(plan->scenario) == 1 || everything_held(plan))
+    if (rc)
+        return rc;
+    if (!drops || sti_sim_known_epochs(plan->scenario) == 1 || everything_held(plan)) {
+        rc = sti_sim_relief(plan);
         return rc ? rc : init_replicas(plan);
+    }
     sti_assignment_fini(&plan->assignment);
     plan->planner = STI_SIM_PLAN_SHARED;
     return sti_sim_pools_shared(plan, counts);
@@ -349,6 +353,8 @@ sti_sim_plan_fini(struct sti_sim_plan *plan)
             sti_mem_free(plan->next_use[rank]);
     }
     sti_assignment_fini(&plan->assignment);
+    sti_assignment_fini(&plan->relieving);
+    sti_mem_free(plan->relief);
     sti_replicas_fini(&plan->replicas);
     sti_mem_free(plan->holder_of);
     sti_mem_free(plan->ahead_ids);

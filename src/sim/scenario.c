@@ -63,6 +63,8 @@ static const struct key keys[] = {
     COUNT("epochs", epochs, 1, 10000, "of the run"),
     COUNT("horizon_epochs", horizon_epochs, 0, 10000, "epochs known ahead; 0: the whole run"),
     WORD("drop_last", drop_last, "no yes", "leave out the incomplete last step of an epoch"),
+    WORD("relief", no_relief, "yes no",
+         "policy coordinated: ranks with spare room serve for those that are slow to serve"),
     COUNT("seed", seed, 0, 4294967295, "of sizes, order and ties"),
     WORD("order", keyed, "torch keyed", "as stoker order has them"),
     WORD("ties", ties, "random id unstable",

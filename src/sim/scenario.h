@@ -81,6 +81,7 @@ struct sti_scenario {
     uint64_t epochs;
     uint64_t horizon_epochs; /* known ahead; 0: all */
     uint64_t drop_last;
+    uint64_t no_relief;
     uint64_t seed;
     uint64_t keyed;                  /* order: 0 torch, 1 keyed */
     uint64_t ties;                   /* enum sti_assign_ties */

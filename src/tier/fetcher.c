@@ -124,6 +124,23 @@ source_of_coming(const struct sti_fetcher *fetcher, uint64_t sample, const struc
     return is_copy ? STK_TIER_PEER : source_of(fetcher, sample);
 }
 
+/* Who is asked for a sample that this rank holds on its SSD, because that is slow and another
+ * serves it, too. Only for a batch: who asks this rank has asked there. */
+static uint32_t
+relief_of_own(const struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sample)
+{
+    const struct sti_peering *peering = fetcher->peering;
+
+    if (!peering || !peering->replan.relief || waiter == STI_NO_WAITER ||
+        !fetcher->waiters[waiter].record || !sti_fetcher_is_mine(fetcher, sample))
+        return STI_HOLDERS_NOBODY;
+    uint32_t relief = peering->replan.relief[sample];
+    bool may_ask = relief != STI_RELIEF_NOBODY && relief != peering->rank &&
+                   sti_ssd_has(fetcher->ssd, sample) &&
+                   sti_peering_may_ask(peering, relief) == STI_ASK;
+    return may_ask ? relief : STI_HOLDERS_NOBODY;
+}
+
 bool
 sti_fetcher_bring(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sample,
                   enum stk_tier *ret_tier, int *ret_code)
@@ -133,6 +150,10 @@ sti_fetcher_bring(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sample,
     uint32_t holder = STI_HOLDERS_NOBODY;
 
     *ret_code = 0;
+    *ret_tier = STK_TIER_PEER;
+    holder = relief_of_own(fetcher, waiter, sample);
+    if (holder != STI_HOLDERS_NOBODY)
+        return sti_fetcher_read_peer(fetcher, waiter, sample, holder, STI_POSITION_UNKNOWN);
     *ret_tier = STK_TIER_SSD;
     if (sti_ssd_find(fetcher->ssd, sample, &place))
         return sti_fetcher_read_ssd(fetcher, waiter, sample, &place);
@@ -495,6 +516,8 @@ stop_peers(struct sti_fetcher *fetcher)
     if (!fetcher->peering)
         return;
     sti_peering_refuse(fetcher->peering);
+    if (fetcher->peering->replan.is_asking)
+        sti_comm_cancel(fetcher->peering->opts.comm, &fetcher->peering->replan.request);
     sti_fetcher_cancel_fetches(fetcher);
 }
 
@@ -504,7 +527,8 @@ is_with_peers(const struct sti_fetcher *fetcher)
 {
     const struct sti_peering *peering = fetcher->peering;
 
-    return peering && (peering->n_asked > 0 || peering->n_fetching > 0);
+    return peering && (peering->n_asked > 0 || peering->n_fetching > 0 ||
+                       sti_replan_is_busy(&peering->replan));
 }
 
 /* Carries a command out once nothing is in other hands; true while one is pending.
@@ -584,6 +608,17 @@ set_usage(struct sti_fetcher *fetcher)
     sti_staging_set_usage(&fetcher->staging, &usage);
 }
 
+/* Where the walk is, for what is planned anew. */
+static void
+note_epoch(struct sti_fetcher *fetcher)
+{
+    uint64_t epoch = fetcher->bound_epoch;
+
+    if (fetcher->peering && epoch != UINT64_MAX)
+        sti_replan_epoch(&fetcher->peering->replan, epoch,
+                         fetcher->opts.epochs > 0 && epoch + 1 >= fetcher->opts.epochs);
+}
+
 static uint64_t
 step(struct sti_fetcher *fetcher)
 {
@@ -603,6 +638,7 @@ step(struct sti_fetcher *fetcher)
     uint64_t told_position = fetcher->position;
     bool has_more = sti_horizon_step(fetcher->horizon, told_position, fetcher->returned_position);
     walk(fetcher);
+    note_epoch(fetcher);
     fetcher->is_waiting_for_order |= fetcher->cut == STI_CUT_NOT_YET;
     if (fetcher->is_waiting_for_order) {
         sti_horizon_hurry(fetcher->horizon);
@@ -611,6 +647,7 @@ step(struct sti_fetcher *fetcher)
     }
     sti_fetcher_fill(fetcher);
     has_more |= sti_fetcher_take_copies(fetcher);
+    sti_fetcher_take_relief(fetcher);
     set_usage(fetcher);
     tell_arbiter(fetcher);
     if (has_more)

@@ -91,6 +91,21 @@ sti_fetcher_staging(struct sti_fetcher *fetcher);
 uint64_t
 sti_fetcher_capacity_bytes(const struct sti_fetcher *fetcher);
 
+/* What the SSDs can hold of the data set in all, and what of that is free. Before the fetcher
+ * is attached. */
+uint64_t
+sti_fetcher_ssd_bytes(const struct sti_fetcher *fetcher);
+uint64_t
+sti_fetcher_ssd_free_bytes(const struct sti_fetcher *fetcher);
+
+/* Whether they have a sample. */
+bool
+sti_fetcher_is_on_ssd(const struct sti_fetcher *fetcher, uint64_t sample);
+
+/* The peering's plan is made: before the fetcher is attached. */
+void
+sti_fetcher_begin_plan(struct sti_fetcher *fetcher);
+
 /* What was learned of the origin and the SSDs, on the loop's thread; without points where
  * too little was read. */
 struct sti_cost_curve

@@ -106,6 +106,7 @@ struct sti_fetcher {
     struct sti_peering *peering; /* or NULL */
     uint64_t beside_bytes;       /* read from the origin for no batch, not counted with one yet */
     bool is_leaving;             /* the consumer is done, others may not be */
+    bool is_serving;             /* memory is asked for to answer a peer */
     bool is_stopped;
     bool is_waiting_for_order; /* the walk, at its last step, with a full store */
 
@@ -147,6 +148,15 @@ sti_fetcher_put_memory(struct sti_fetcher *fetcher, uint64_t sample, uint64_t ad
 /* A batch begins to use a sample that is in memory. */
 void
 sti_fetcher_pin(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entry *entry);
+
+/* Decides anew about a sample, if it is in memory and nobody uses it now. */
+void
+sti_fetcher_settle_again(struct sti_fetcher *fetcher, uint64_t sample);
+
+/* A sample that came from its holder is to be served for it: it goes onto an SSD if memory
+ * does not keep it. */
+void
+sti_fetcher_keep_for_others(struct sti_fetcher *fetcher, uint64_t sample);
 
 /* A question has done with its sample. */
 void
@@ -225,10 +235,11 @@ sti_fetcher_give(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entry 
 void
 sti_fetcher_lose(struct sti_fetcher *fetcher, uint64_t sample, uint64_t address, int code);
 
-/* The batch that asked first for a sample was counted for a tier, but the origin serves
- * it. */
+/* The batch that asked first for a sample was counted for a tier, but another one, the
+ * origin for the most part, serves it. */
 void
-sti_fetcher_account_again(struct sti_fetcher *fetcher, uint64_t sample, enum stk_tier tier);
+sti_fetcher_account_again(struct sti_fetcher *fetcher, uint64_t sample, enum stk_tier from,
+                          enum stk_tier to);
 
 /* Where bytes read from the origin are counted: with who waits. */
 uint64_t *
@@ -260,6 +271,12 @@ sti_fetcher_conclude_read(struct sti_fetcher *fetcher, struct sti_read *read, in
 bool
 sti_fetcher_read_ssd(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sample,
                      const struct sti_ssd_place *place);
+
+/* Makes a read of one piece, which was to come from elsewhere, one from the SSD tier and
+ * submits it. */
+void
+sti_fetcher_read_ssd_again(struct sti_fetcher *fetcher, struct sti_read *read,
+                           const struct sti_ssd_place *place);
 
 /* Opens the tier, and chooses the sizes that it and the store are for. */
 int
@@ -302,6 +319,10 @@ bool
 sti_fetcher_read_peer(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sample,
                       uint32_t holder, uint64_t next_use);
 
+/* The same for a sample that this rank is to serve for its holder, in fetches of its own. */
+bool
+sti_fetcher_read_for_others(struct sti_fetcher *fetcher, uint64_t sample, uint32_t holder);
+
 /* Asks again for what a holder had too much to do for. Returns after how many nanoseconds it wants
  * to be called again. */
 uint64_t
@@ -323,6 +344,18 @@ sti_fetcher_is_mine(const struct sti_fetcher *fetcher, uint64_t sample)
 {
     return fetcher->peering && sti_holders_is_mine(&fetcher->peering->holders, sample);
 }
+
+/* Whether it does so in memory: then its room there is its own. */
+static inline bool
+sti_fetcher_is_in_ram(const struct sti_fetcher *fetcher, uint64_t sample)
+{
+    return fetcher->peering && sti_holders_is_in_ram(&fetcher->peering->holders, sample);
+}
+
+/* Whether a sample that comes from the origin goes to the SSDs, too: with peers what this
+ * rank holds on them by the plan, and what they have room for beside that. */
+bool
+sti_fetcher_goes_to_ssd(const struct sti_fetcher *fetcher, uint64_t sample, uint64_t n_bytes);
 
 /* Sees to what peers ask, as far as possible. */
 void

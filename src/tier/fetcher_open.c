@@ -230,6 +230,35 @@ sti_fetcher_capacity_bytes(const struct sti_fetcher *fetcher)
     return fetcher->ssd ? capacity_bytes + sti_ssd_capacity_bytes(fetcher->ssd) : capacity_bytes;
 }
 
+uint64_t
+sti_fetcher_ssd_bytes(const struct sti_fetcher *fetcher)
+{
+    /* A sample that no segment holds would be given room for nothing. */
+    if (!fetcher->ssd || sti_dataset_max_bytes(fetcher->opts.dataset) > STI_SSD_SAMPLE_MAX)
+        return 0;
+    return sti_ssd_capacity_bytes(fetcher->ssd);
+}
+
+uint64_t
+sti_fetcher_ssd_free_bytes(const struct sti_fetcher *fetcher)
+{
+    const struct sti_dataset *dataset = fetcher->opts.dataset;
+    uint64_t n_bytes = sti_fetcher_ssd_bytes(fetcher);
+    uint64_t taken_bytes = n_bytes > 0 ? sti_ssd_counts(fetcher->ssd).used_bytes : 0;
+
+    /* Each directory may have a part of a sample left over; where all are alike that is
+     * not counted as capacity. */
+    if (sti_dataset_uniform_bytes(dataset) == 0 && fetcher->opts.n_ssd_parts > 1)
+        taken_bytes += (fetcher->opts.n_ssd_parts - 1) * sti_dataset_max_bytes(dataset);
+    return n_bytes > taken_bytes ? n_bytes - taken_bytes : 0;
+}
+
+bool
+sti_fetcher_is_on_ssd(const struct sti_fetcher *fetcher, uint64_t sample)
+{
+    return sti_ssd_has(fetcher->ssd, sample);
+}
+
 struct sti_cost_curve
 sti_fetcher_cost(const struct sti_fetcher *fetcher, stk_tier tier)
 {

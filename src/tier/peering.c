@@ -16,13 +16,14 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "base/bitset.h"
 #include "base/clock.h"
 #include "base/crc32c.h"
 #include "base/mem.h"
 #include "tier/fetcher_internal.h"
 
-#define OUT_MAX 60u /* to one peer: a few less than the comm lets through, for other messages */
+#define OUT_MAX 60u   /* to one peer: a few less than the comm lets through, for other messages */
+#define RELIEF_OUT 2u /* and these for relief, which would else never come from who is slow */
+#define RELIEF_FETCHES 8u
 /* Twice what is asked at a time: who has an answer asks again before it is known here that the
  * answer has left. A question too many would be a read from the origin too many. */
 #define QUESTIONS_PER_PEER 128u
@@ -48,7 +49,8 @@ take_memory(struct sti_peering *peering)
 
     peering->n_questions = peering->world > QUESTIONS_MAX / QUESTIONS_PER_PEER ? QUESTIONS_MAX : n;
     peering->questions = sti_mem_new(peering->n_questions + 1, sizeof(struct sti_question));
-    peering->fetches = sti_mem_new(peering->opts.n_fetches, sizeof(struct sti_fetch));
+    peering->n_fetches = peering->opts.n_fetches + RELIEF_FETCHES;
+    peering->fetches = sti_mem_new(peering->n_fetches, sizeof(struct sti_fetch));
     peering->neighbours = sti_mem_new(peering->world, sizeof(struct sti_neighbour));
     if (!peering->questions || !peering->fetches || !peering->neighbours)
         return -ENOMEM;
@@ -59,7 +61,7 @@ take_memory(struct sti_peering *peering)
         question->next = peering->free_questions;
         peering->free_questions = question;
     }
-    for (uint32_t at = peering->opts.n_fetches; at-- > 0;) {
+    for (uint32_t at = peering->n_fetches; at-- > 0;) {
         peering->fetches[at].peering = peering;
         peering->fetches[at].next = peering->free_fetches;
         peering->free_fetches = &peering->fetches[at];
@@ -104,9 +106,9 @@ sti_peering_free(struct sti_peering *peering)
     for (uint32_t at = 0; at < STI_SUMMERS; at++)
         sti_pool_withdraw(peering->opts.pool, &peering->summers[at].job);
     sti_holders_fini(&peering->holders);
+    sti_replan_fini(&peering->replan);
     sti_mutex_fini(&peering->lock);
-    sti_bitset_fini(&peering->has_crc);
-    sti_mem_free(peering->crcs);
+    sti_crcs_fini(&peering->crcs);
     sti_mem_free(peering->questions);
     sti_mem_free(peering->fetches);
     sti_mem_free(peering->neighbours);
@@ -119,12 +121,7 @@ sti_peering_plan(struct sti_peering *peering, const struct sti_holders_opts *opt
     int rc = sti_holders_init(&peering->holders, opts);
 
     peering->is_paper = opts->is_paper;
-    if (rc == 0)
-        rc = sti_bitset_init(&peering->has_crc, opts->order.n);
-    if (rc < 0)
-        return rc;
-    peering->crcs = sti_mem_new(opts->order.n, sizeof(*peering->crcs));
-    return peering->crcs ? 0 : -ENOMEM;
+    return rc < 0 ? rc : sti_crcs_init(&peering->crcs, peering->holders.n_mine);
 }
 
 /* ---- sums ---- */
@@ -324,6 +321,9 @@ sti_peering_put_question(struct sti_peering *peering, struct sti_question *quest
     question->next = peering->free_questions;
     peering->free_questions = question;
     peering->n_asked--;
+    if (question->is_measured)
+        sti_replan_end(&peering->replan, 0);
+    question->is_measured = false;
 }
 
 void
@@ -349,7 +349,8 @@ sti_peering_on_request(void *context, struct sti_comm_incoming *incoming)
     struct sti_question *question = peering->free_questions;
     const unsigned char *message = incoming->small;
 
-    if (incoming->n_small != STI_PEERING_MESSAGE_BYTES || get_u32(message + 4) != 0) {
+    if (incoming->n_small < STI_PEERING_MESSAGE_BYTES || get_u32(message + 4) != 0 ||
+        (incoming->n_small > STI_PEERING_MESSAGE_BYTES && get_u32(message) != STI_PEERING_REPORT)) {
         answer(peering, incoming, -EINVAL);
         return;
     }
@@ -357,6 +358,9 @@ sti_peering_on_request(void *context, struct sti_comm_incoming *incoming)
     case STI_PEERING_LEAVE:
         peering->neighbours[incoming->from].has_left = true;
         answer(peering, incoming, 0);
+        return;
+    case STI_PEERING_REPORT:
+        sti_replan_on_report(peering, incoming);
         return;
     case STI_PEERING_FETCH:
         break;
@@ -373,6 +377,7 @@ sti_peering_on_request(void *context, struct sti_comm_incoming *incoming)
     question->incoming = incoming;
     question->sample = get_u32(message + 8) | (uint64_t)get_u32(message + 12) << 32;
     question->is_promised = false;
+    question->is_measured = false;
     question->next = NULL;
     *peering->wanted_end = question;
     peering->wanted_end = &question->next;
@@ -390,6 +395,7 @@ sti_peering_refuse(void *context)
     if (peering->is_lent)
         sti_comm_take_back(peering->opts.comm, sti_store_arena(peering->fetcher->store));
     peering->is_lent = false;
+    sti_replan_refuse(&peering->replan);
     peering->wanted = NULL;
     peering->wanted_end = &peering->wanted;
     for (struct sti_question *next; question; question = next) {
@@ -445,6 +451,13 @@ sti_peering_may_ask(const struct sti_peering *peering, uint32_t rank)
 }
 
 bool
+sti_peering_may_relieve(const struct sti_peering *peering, uint32_t rank)
+{
+    return peering->n_relieving < RELIEF_FETCHES &&
+           peering->neighbours[rank].n_out < OUT_MAX + RELIEF_OUT;
+}
+
+bool
 sti_peering_is_idle(const struct sti_peering *peering, uint32_t rank)
 {
     return peering->n_fetching < peering->opts.n_fetches / 2 &&
@@ -456,6 +469,12 @@ sti_peering_holder(const struct sti_peering *peering, uint64_t sample, uint32_t 
 {
     uint32_t best = STI_HOLDERS_NOBODY;
     uint32_t rank = sti_holders_next(&peering->holders, sample, peering->rank);
+    uint32_t relief = peering->replan.relief ? peering->replan.relief[sample] : STI_RELIEF_NOBODY;
+
+    /* Asked first; if it has nothing yet, the holder is asked next. */
+    if (relief != STI_RELIEF_NOBODY && relief != peering->rank && but == peering->rank &&
+        rank != STI_HOLDERS_NOBODY && sti_peering_may_ask(peering, relief) == STI_ASK)
+        return relief;
 
     for (; rank != STI_HOLDERS_NOBODY; rank = sti_holders_next(&peering->holders, sample, rank)) {
         if (rank == but || sti_peering_may_ask(peering, rank) == STI_ASK_NOT)
@@ -515,6 +534,7 @@ sti_peering_leave(struct sti_peering *peering)
 
     if (!peering->is_leaving) {
         peering->is_leaving = true;
+        sti_replan_refuse(&peering->replan);
         peering->leaving_until_ns = now_ns + peering->opts.close_timeout_ns;
         peering->tell_again_ns = now_ns + TELL_AGAIN_NS;
     }

@@ -15,11 +15,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/bitset.h"
 #include "base/pool.h"
 #include "base/thread.h"
 #include "comm/comm.h"
 #include "policy/holders.h"
+#include "tier/crcs.h"
+#include "tier/replan.h"
 
 #define STI_PEERING_MESSAGE_BYTES 16u
 
@@ -54,6 +55,7 @@ struct sti_question {
     struct sti_peering *peering;
     uint64_t sample;
     bool is_promised;
+    bool is_measured;          /* it is being served, which is counted */
     struct sti_question *next; /* free, or wanted */
 };
 
@@ -72,6 +74,7 @@ struct sti_fetch {
     uint64_t again_ns; /* of one that is busy: when it is asked for again */
     uint64_t until_ns; /* and until when */
     bool is_used;
+    bool is_relief;         /* it is for others, in fetches of their own */
     struct sti_fetch *next; /* free, or orphans, or busy */
 };
 
@@ -105,10 +108,10 @@ struct sti_peering {
     struct sti_fetcher *fetcher; /* or NULL: not there yet, or no more */
     bool is_lent;                /* the fetcher's memory, to ranks of this machine */
     struct sti_holders holders;
-    uint32_t *crcs; /* of samples held here, as they were sent first */
-    struct sti_bitset has_crc;
-    uint64_t fill;        /* of holders.mine: what is not looked at yet */
-    uint64_t begun_bytes; /* of what is held here: has its place in the store */
+    struct sti_crcs crcs;     /* of samples held here, as they were sent first */
+    uint64_t fill;            /* of holders.mine: what is not looked at yet */
+    uint64_t begun_bytes;     /* of what is held here in memory: has its place in the store */
+    uint64_t ssd_begun_bytes; /* the same on the SSDs */
     uint64_t
         copies_position; /* copies ahead of their use are looked for from here on; 0: not yet */
     bool is_filled;      /* spare room has been full of copies once */
@@ -127,7 +130,9 @@ struct sti_peering {
     uint64_t n_busy;           /* times that this was so */
     uint64_t busy_ns;          /* the first of them is asked for again after, or UINT64_MAX */
     struct sti_neighbour *neighbours; /* by rank */
+    uint32_t n_fetches;               /* nodes: opts.n_fetches, and for relief */
     uint32_t n_fetching;
+    uint32_t n_relieving; /* of them, for relief */
 
     uint32_t n_summing;
     bool must_step; /* something is left to be summed by the loop */
@@ -137,6 +142,8 @@ struct sti_peering {
     struct sti_sum **to_sum_end STI_GUARDED_BY(&lock);
     uint32_t n_to_sum STI_GUARDED_BY(&lock);
     struct sti_sum *summed STI_GUARDED_BY(&lock); /* back from the pool */
+    bool has_plan STI_GUARDED_BY(&lock);          /* so is what replan's job has made */
+    struct sti_replan replan;
 
     bool is_paper;
     bool is_closed; /* nothing is answered any more but that it is not here */
@@ -188,12 +195,17 @@ enum sti_may_ask {
 enum sti_may_ask
 sti_peering_may_ask(const struct sti_peering *peering, uint32_t rank);
 
+/* Whether something can be asked of a peer for relief: though batches ask for all they may. */
+bool
+sti_peering_may_relieve(const struct sti_peering *peering, uint32_t rank);
+
 /* Whether more can be asked of a peer, and as much again besides. */
 bool
 sti_peering_is_idle(const struct sti_peering *peering, uint32_t rank);
 
 /* Of the holders of a sample, but for one (this rank: none), that need not be avoided the
- * one of which least is asked; STI_HOLDERS_NOBODY without any. */
+ * one of which least is asked, who serves for a holder before the holder itself;
+ * STI_HOLDERS_NOBODY without any. */
 uint32_t
 sti_peering_holder(const struct sti_peering *peering, uint64_t sample, uint32_t but);
 
@@ -227,7 +239,7 @@ sti_peering_take_summed(struct sti_peering *peering);
 void
 sti_peering_write(unsigned char *message, uint32_t what, uint64_t sample);
 
-enum { STI_PEERING_FETCH = 1, STI_PEERING_LEAVE = 2 };
+enum { STI_PEERING_FETCH = 1, STI_PEERING_LEAVE = 2, STI_PEERING_REPORT = 3 };
 
 /*
  * This rank needs nothing more: tells the others, and finds out whether they do. Returns 0

@@ -151,7 +151,7 @@ sti_fetcher_drop_waiters(struct sti_fetcher *fetcher)
         for (uint32_t piece = 0; piece < read->n_pieces; piece++)
             drop_items(fetcher, read->pieces[piece].sample);
     }
-    for (uint32_t at = 0; fetcher->peering && at < fetcher->peering->opts.n_fetches; at++)
+    for (uint32_t at = 0; fetcher->peering && at < fetcher->peering->n_fetches; at++)
         if (fetcher->peering->fetches[at].is_used)
             drop_items(fetcher, fetcher->peering->fetches[at].sample);
     while (fetcher->redo != STI_NO_WAITER) {
@@ -254,8 +254,12 @@ sti_fetcher_lose(struct sti_fetcher *fetcher, uint64_t sample, uint64_t address,
 static void
 lose_piece(struct sti_fetcher *fetcher, const struct sti_piece *piece, int code)
 {
-    if (piece->slot.segment != STI_SSD_NO_SLOT)
+    if (piece->slot.segment != STI_SSD_NO_SLOT) {
         sti_ssd_settle(fetcher->ssd, piece->slot, false);
+        if (sti_fetcher_is_mine(fetcher, piece->sample) &&
+            !sti_fetcher_is_in_ram(fetcher, piece->sample))
+            fetcher->peering->ssd_begun_bytes -= piece->length;
+    }
     sti_fetcher_lose(fetcher, piece->sample, piece->address, code);
 }
 
@@ -268,7 +272,8 @@ sti_fetcher_origin_count(struct sti_fetcher *fetcher, uint32_t waiter)
 }
 
 void
-sti_fetcher_account_again(struct sti_fetcher *fetcher, uint64_t sample, enum stk_tier tier)
+sti_fetcher_account_again(struct sti_fetcher *fetcher, uint64_t sample, enum stk_tier from,
+                          enum stk_tier to)
 {
     const struct sti_entry *entry = sti_catalog_find(fetcher->catalog, sample);
     uint64_t n_bytes = sti_dataset_length(fetcher->opts.dataset, sample);
@@ -277,17 +282,18 @@ sti_fetcher_account_again(struct sti_fetcher *fetcher, uint64_t sample, enum stk
         struct sti_record *record = fetcher->waiters[at].record;
         uint32_t item = fetcher->waiters[at].item;
 
-        if (!record || record->tiers[item] != tier)
+        if (!record || record->tiers[item] != from)
             continue;
-        record->tiers[item] = STK_TIER_ORIGIN;
-        record->tier_samples[tier]--;
-        record->tier_bytes[tier] -= n_bytes;
-        record->tier_samples[STK_TIER_ORIGIN]++;
-        record->tier_bytes[STK_TIER_ORIGIN] += n_bytes;
-        record->origin_bytes += n_bytes;
+        record->tiers[item] = (uint8_t)to;
+        record->tier_samples[from]--;
+        record->tier_bytes[from] -= n_bytes;
+        record->tier_samples[to]++;
+        record->tier_bytes[to] += n_bytes;
+        record->origin_bytes += to == STK_TIER_ORIGIN ? n_bytes : 0;
         return;
     }
-    fetcher->beside_bytes += n_bytes; /* a seek: that batch is gone; or it is for a peer */
+    fetcher->beside_bytes +=
+        to == STK_TIER_ORIGIN ? n_bytes : 0; /* a seek: that batch is gone; or it is for a peer */
 }
 
 static void
@@ -551,8 +557,11 @@ sti_fetcher_add_piece(struct sti_fetcher *fetcher, struct sti_read *read, uint64
     if (!entry)
         return NULL;
     struct sti_ssd_slot slot = {.segment = STI_SSD_NO_SLOT};
-    if (!read->is_ssd)
+    if (!read->is_ssd && sti_fetcher_goes_to_ssd(fetcher, sample, extent->length))
         slot = sti_ssd_reserve(fetcher->ssd, sample, extent->length);
+    if (slot.segment != STI_SSD_NO_SLOT && sti_fetcher_is_mine(fetcher, sample) &&
+        !sti_fetcher_is_in_ram(fetcher, sample))
+        fetcher->peering->ssd_begun_bytes += extent->length;
     read->pieces[read->n_pieces++] = (struct sti_piece){.sample = sample,
                                                         .address = address,
                                                         .offset = extent->offset,

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "tier/fetcher_internal.h"
+#include "tier/ssd_format.h"
 
 #define TRIES_MAX 2u /* one holder, and another */
 #define BUSY_NS (STI_NS_PER_S / 1000)
@@ -34,6 +35,7 @@ give_back(struct sti_fetch *fetch)
     fetch->next = peering->free_fetches;
     peering->free_fetches = fetch;
     peering->n_fetching--;
+    peering->n_relieving -= fetch->is_relief ? 1 : 0;
 }
 
 static void
@@ -77,10 +79,13 @@ take_bytes(struct sti_fetch *fetch)
         fetch->peering->copied_samples++;
         fetch->peering->copied_bytes += fetch->length;
     }
+    uint64_t sample = fetch->sample;
+    uint64_t next_use = fetch->next_use;
     give_back(fetch);
+    sti_fetcher_keep_for_others(fetcher, sample);
     /* What was to be its use may be passed, or forgotten by a seek. */
-    sti_fetcher_give(fetcher, fetch->sample, entry,
-                     fetch->next_use < fetcher->position ? STI_POSITION_UNKNOWN : fetch->next_use);
+    sti_fetcher_give(fetcher, sample, entry,
+                     next_use < fetcher->position ? STI_POSITION_UNKNOWN : next_use);
 }
 
 static void
@@ -159,13 +164,26 @@ ask(struct sti_fetch *fetch)
     return rc;
 }
 
+/* Whether who was asked holds the sample, and does not only serve for its holder. */
+static bool
+is_by_plan(const struct sti_fetch *fetch)
+{
+    const struct sti_holders *holders = &fetch->peering->holders;
+    uint32_t rank = sti_holders_next(holders, fetch->sample, holders->rank);
+
+    while (rank != STI_HOLDERS_NOBODY && rank != fetch->holder)
+        rank = sti_holders_next(holders, fetch->sample, rank);
+    return rank == fetch->holder;
+}
+
 /* The holder has not given the sample: another, or the origin. */
 static void
 fail(struct sti_fetch *fetch)
 {
     struct sti_peering *peering = fetch->peering;
 
-    peering->n_failed++;
+    if (is_by_plan(fetch))
+        peering->n_failed++; /* else it has not come there yet, or is there no more */
     while (fetch->n_tries < TRIES_MAX && !fetcher_of(fetch)->is_stopped) {
         fetch->holder = sti_peering_holder(peering, fetch->sample, fetch->holder);
         if (fetch->holder == STI_HOLDERS_NOBODY)
@@ -203,15 +221,14 @@ sti_fetcher_ask_again(struct sti_fetcher *fetcher)
     return due_ns == UINT64_MAX ? UINT64_MAX : due_ns - now_ns;
 }
 
-bool
-sti_fetcher_read_peer(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sample,
-                      uint32_t holder, uint64_t next_use)
+/* What sti_fetcher_read_peer() does when it may. */
+static bool
+begin(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sample, uint32_t holder,
+      uint64_t next_use, bool is_relief)
 {
     struct sti_peering *peering = fetcher->peering;
     struct sti_fetch *fetch = peering->free_fetches;
 
-    if (!fetch || sti_peering_may_ask(peering, holder) == STI_ASK_LATER)
-        return false;
     uint64_t address = sti_fetcher_make_room(fetcher, sample);
     if (address == STI_STORE_NONE)
         return false;
@@ -227,10 +244,30 @@ sti_fetcher_read_peer(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sam
     fetch->holder = holder;
     fetch->n_tries = 0;
     fetch->n_busy = 0;
+    fetch->is_relief = is_relief;
+    peering->n_relieving += is_relief ? 1 : 0;
     int rc = ask(fetch);
     if (rc < 0 && (rc != -EAGAIN || !ask_later(fetch)))
         fail(fetch);
     return true;
+}
+
+bool
+sti_fetcher_read_peer(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t sample,
+                      uint32_t holder, uint64_t next_use)
+{
+    const struct sti_peering *peering = fetcher->peering;
+
+    return peering->n_fetching - peering->n_relieving < peering->opts.n_fetches &&
+           sti_peering_may_ask(peering, holder) != STI_ASK_LATER &&
+           begin(fetcher, waiter, sample, holder, next_use, false);
+}
+
+bool
+sti_fetcher_read_for_others(struct sti_fetcher *fetcher, uint64_t sample, uint32_t holder)
+{
+    return sti_peering_may_relieve(fetcher->peering, holder) &&
+           begin(fetcher, STI_NO_WAITER, sample, holder, STI_POSITION_UNKNOWN, true);
 }
 
 /* A copy that came for nobody, and does not: the origin is not asked for it. */
@@ -247,13 +284,22 @@ forget(struct sti_fetcher *fetcher, struct sti_fetch *fetch, struct sti_entry *e
 static void
 adopt(struct sti_fetcher *fetcher, struct sti_fetch *fetch, struct sti_read *read)
 {
+    struct sti_ssd_place place;
+
     read->pieces[read->n_pieces++] = (struct sti_piece){.sample = fetch->sample,
                                                         .address = fetch->address,
                                                         .length = fetch->length,
                                                         .slot = {.segment = STI_SSD_NO_SLOT}};
-    sti_fetcher_account_again(fetcher, fetch->sample, STK_TIER_PEER);
+    /* What this rank holds itself: who serves it, too, did not. */
+    bool is_here = sti_ssd_find(fetcher->ssd, fetch->sample, &place);
+    read->pieces[0].offset = is_here ? place.offset + STI_SSD_HEADER_BYTES : 0;
+    sti_fetcher_account_again(fetcher, fetch->sample, STK_TIER_PEER,
+                              is_here ? STK_TIER_SSD : STK_TIER_ORIGIN);
     give_back(fetch);
-    sti_fetcher_read_again(fetcher, read);
+    if (is_here)
+        sti_fetcher_read_ssd_again(fetcher, read, &place);
+    else
+        sti_fetcher_read_again(fetcher, read);
 }
 
 void
@@ -290,7 +336,7 @@ sti_fetcher_cancel_fetches(struct sti_fetcher *fetcher)
 {
     struct sti_peering *peering = fetcher->peering;
 
-    for (uint32_t at = 0; at < peering->opts.n_fetches; at++)
+    for (uint32_t at = 0; at < peering->n_fetches; at++)
         if (peering->fetches[at].is_used)
             sti_comm_cancel(peering->opts.comm, &peering->fetches[at].request);
     (void)sti_fetcher_ask_again(fetcher); /* all of them end */

@@ -46,7 +46,7 @@ on_done(struct sti_aio_op *op)
         return;
     }
     sti_ssd_lose(fetcher->ssd, &read->place, piece->sample, read->verdict);
-    sti_fetcher_account_again(fetcher, piece->sample, STK_TIER_SSD);
+    sti_fetcher_account_again(fetcher, piece->sample, STK_TIER_SSD, STK_TIER_ORIGIN);
     sti_fetcher_read_again(fetcher, read);
 }
 
@@ -110,6 +110,27 @@ sti_fetcher_read_ssd(struct sti_fetcher *fetcher, uint32_t waiter, uint64_t samp
     }
     submit(fetcher, read);
     return true;
+}
+
+void
+sti_fetcher_read_ssd_again(struct sti_fetcher *fetcher, struct sti_read *read,
+                           const struct sti_ssd_place *place)
+{
+    const struct sti_piece *piece = &read->pieces[0];
+
+    read->place = *place;
+    read->is_ssd = true;
+    if (!place->bytes) {
+        submit(fetcher, read);
+        return;
+    }
+    /* Its segment is not written yet. As if it had been read to where it belongs. */
+    char *to = read->is_in_place ? sti_store_pointer(fetcher->store, piece->address) : read->bounce;
+    memcpy(to, place->bytes, piece->length);
+    memset(&read->op, 0, sizeof(read->op));
+    read->op.bytes = to;
+    read->range = (struct sti_origin_range){.offset = piece->offset};
+    sti_fetcher_conclude_read(fetcher, read, 0);
 }
 
 /* ---- set-up ------------------------------------------------------------------------ */

@@ -20,6 +20,9 @@
 #include "policy/fit.h"
 #include "tier/fetcher_internal.h"
 
+/* What peers are served from SSDs may take of memory that is in use. */
+#define SERVED_OVER_BYTES (UINT64_C(16) << 20)
+
 /* The full position of which an entry holds the low half: keys lie within 2^31 of the
  * newest. */
 static uint64_t
@@ -39,6 +42,9 @@ unkeep(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entry *entry)
         break;
     case STI_KEPT_PINNED:
         fetcher->pinned_bytes -= sti_dataset_length(fetcher->opts.dataset, sample);
+        if (fetcher->peering && !sti_fetcher_is_in_ram(fetcher, sample))
+            fetcher->peering->replan.pinned_bytes -=
+                sti_dataset_length(fetcher->opts.dataset, sample);
         break;
     case STI_KEPT_ORDERED:
         if (fetcher->opts.policy == STK_POLICY_LRU)
@@ -89,7 +95,7 @@ sti_fetcher_put_memory(struct sti_fetcher *fetcher, uint64_t sample, uint64_t ad
 
     if (fetcher->sizes.transit_bytes > 0 && sti_bitset_remove(&fetcher->passing, sample))
         fetcher->passing_bytes -= n_bytes;
-    if (sti_fetcher_is_mine(fetcher, sample))
+    if (sti_fetcher_is_in_ram(fetcher, sample))
         fetcher->peering->begun_bytes -= n_bytes;
     sti_store_put(fetcher->store, address, n_bytes, sti_fetcher_is_in_place(fetcher, sample));
 }
@@ -277,6 +283,19 @@ need_of(const struct sti_fetcher *fetcher, uint64_t n_bytes)
                                                      : 0;
 }
 
+/*
+ * Whether a peer is served from an SSD though all memory is in use: batches may have all of
+ * it and wait for peers whose batches wait for this one, so it must not wait for them. One
+ * sample at a time, or what is little.
+ */
+static bool
+must_serve(const struct sti_fetcher *fetcher, uint64_t n_bytes)
+{
+    uint64_t over_bytes = need_of(fetcher, n_bytes);
+
+    return fetcher->is_serving && (over_bytes <= SERVED_OVER_BYTES || over_bytes <= n_bytes);
+}
+
 static uint64_t
 make_room(struct sti_fetcher *fetcher, uint64_t sample, uint64_t n_bytes)
 {
@@ -291,8 +310,8 @@ make_room(struct sti_fetcher *fetcher, uint64_t sample, uint64_t n_bytes)
             break;
     }
     /* What is held for all has its room by the plan, if not in one piece. */
-    bool is_due = sti_fetcher_is_mine(fetcher, sample) && need_of(fetcher, n_bytes) == 0;
-    if (!is_due && !must_go_outside(fetcher))
+    bool is_due = sti_fetcher_is_in_ram(fetcher, sample) && need_of(fetcher, n_bytes) == 0;
+    if (!is_due && !must_serve(fetcher, n_bytes) && !must_go_outside(fetcher))
         return STI_STORE_NONE;
     return sti_store_get_outside(fetcher->store, n_bytes, sti_fetcher_is_in_place(fetcher, sample));
 }
@@ -303,7 +322,7 @@ sti_fetcher_make_room(struct sti_fetcher *fetcher, uint64_t sample)
     uint64_t n_bytes = sti_dataset_length(fetcher->opts.dataset, sample);
     uint64_t address = make_room(fetcher, sample, n_bytes);
 
-    if (address != STI_STORE_NONE && sti_fetcher_is_mine(fetcher, sample))
+    if (address != STI_STORE_NONE && sti_fetcher_is_in_ram(fetcher, sample))
         fetcher->peering->begun_bytes += n_bytes;
     return address;
 }
@@ -345,6 +364,38 @@ is_with_peer(const struct sti_fetcher *fetcher, uint64_t sample)
                                                 fetcher->peering->rank) != STI_HOLDERS_NOBODY;
 }
 
+/* Whether memory keeps a sample that this rank serves for its holder: as far as there is room
+ * that nothing else has, and no SSD has it. */
+static bool
+is_kept_for_others(const struct sti_fetcher *fetcher, uint64_t sample)
+{
+    const struct sti_peering *peering = fetcher->peering;
+
+    return sti_replan_is_relieving(&peering->replan, sample, peering->rank) &&
+           !sti_ssd_has(fetcher->ssd, sample) &&
+           peering->replan.pinned_bytes + sti_dataset_length(fetcher->opts.dataset, sample) <=
+               peering->replan.ram_spare_bytes;
+}
+
+void
+sti_fetcher_keep_for_others(struct sti_fetcher *fetcher, uint64_t sample)
+{
+    const struct sti_peering *peering = fetcher->peering;
+    const struct sti_entry *entry = sti_catalog_find(fetcher->catalog, sample);
+    uint64_t n_bytes = sti_dataset_length(fetcher->opts.dataset, sample);
+
+    if (!fetcher->ssd || !sti_replan_is_relieving(&peering->replan, sample, peering->rank) ||
+        is_kept_for_others(fetcher, sample) || sti_ssd_has(fetcher->ssd, sample) ||
+        !sti_ssd_is_ready(fetcher->ssd, 1, n_bytes) ||
+        !sti_fetcher_goes_to_ssd(fetcher, sample, n_bytes))
+        return;
+    struct sti_ssd_slot slot = sti_ssd_reserve(fetcher->ssd, sample, n_bytes);
+    if (slot.segment == STI_SSD_NO_SLOT)
+        return;
+    sti_ssd_fill(fetcher->ssd, slot, sti_store_pointer(fetcher->store, entry->address));
+    sti_ssd_settle(fetcher->ssd, slot, true);
+}
+
 /* What becomes of a sample that nobody uses now. */
 static enum sti_keep
 keep_of(const struct sti_fetcher *fetcher, uint64_t sample, enum sti_next_use kind)
@@ -354,8 +405,8 @@ keep_of(const struct sti_fetcher *fetcher, uint64_t sample, enum sti_next_use ki
 
     if (!fetcher->peering)
         return sti_place_keep(fetcher->opts.policy, kind, n_bytes, pin_room_bytes);
-    return sti_place_keep_shared(fetcher->opts.shared_policy, sti_fetcher_is_mine(fetcher, sample),
-                                 kind);
+    bool stays = sti_fetcher_is_in_ram(fetcher, sample) || is_kept_for_others(fetcher, sample);
+    return sti_place_keep_shared(fetcher->opts.shared_policy, stays, kind);
 }
 
 static enum sti_class
@@ -386,12 +437,15 @@ sti_fetcher_settle(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entr
         drop(fetcher, sample, entry);
         break;
     case STI_KEEP_PINNED:
-        if (sti_ssd_has(fetcher->ssd, sample)) { /* leave the room to one that has no other */
+        /* Leave the room to one that has no other; with peers it is planned. */
+        if (!fetcher->peering && sti_ssd_has(fetcher->ssd, sample)) {
             drop(fetcher, sample, entry);
             break;
         }
         entry->kept = STI_KEPT_PINNED;
         fetcher->pinned_bytes += n_bytes;
+        if (fetcher->peering && !sti_fetcher_is_in_ram(fetcher, sample))
+            fetcher->peering->replan.pinned_bytes += n_bytes;
         break;
     case STI_KEEP_BY_RECENT:
         entry->kept = STI_KEPT_ORDERED;
@@ -407,6 +461,20 @@ sti_fetcher_settle(struct sti_fetcher *fetcher, uint64_t sample, struct sti_entr
         sti_evictor_add_unknown(fetcher->evictor, sample, class_of(fetcher, sample, n_bytes));
         break;
     }
+}
+
+void
+sti_fetcher_settle_again(struct sti_fetcher *fetcher, uint64_t sample)
+{
+    struct sti_entry *entry = sti_catalog_find(fetcher->catalog, sample);
+    uint64_t next_use = STI_POSITION_UNKNOWN;
+
+    if (!entry || entry->state != STI_SAMPLE_PRESENT || entry->pins > 0)
+        return;
+    if (entry->kept == STI_KEPT_ORDERED && fetcher->opts.policy != STK_POLICY_LRU)
+        next_use = key_position(fetcher, entry);
+    unkeep(fetcher, sample, entry);
+    sti_fetcher_settle(fetcher, sample, entry, next_use);
 }
 
 /* The next use of a record's item, as far as it is known now. */
@@ -437,7 +505,11 @@ sti_fetcher_unpin_sample(struct sti_fetcher *fetcher, uint64_t sample)
     if (--entry->pins > 0 || entry->state != STI_SAMPLE_PRESENT)
         return;
     entry->kept = STI_KEPT_NOT;
-    sti_fetcher_settle(fetcher, sample, entry, STI_POSITION_UNKNOWN);
+    /* From an SSD, into memory that is not there: it stays where it was. */
+    if (need_of(fetcher, 0) > 0 && sti_ssd_has(fetcher->ssd, sample))
+        drop(fetcher, sample, entry);
+    else
+        sti_fetcher_settle(fetcher, sample, entry, STI_POSITION_UNKNOWN);
 }
 
 void

@@ -26,6 +26,10 @@ on_sent(void *context, int code)
     struct sti_fetcher *fetcher = peering->fetcher;
     uint64_t sample = question->sample;
 
+    if (question->is_measured)
+        sti_replan_end(&peering->replan,
+                       code == 0 ? sti_dataset_length(fetcher->opts.dataset, sample) : 0);
+    question->is_measured = false;
     if (code == 0) {
         peering->served_samples++;
         peering->served_bytes += sti_dataset_length(fetcher->opts.dataset, sample);
@@ -54,9 +58,17 @@ on_summed(struct sti_sum *sum)
         (struct sti_question *)(void *)((char *)sum - offsetof(struct sti_question, sum));
     struct sti_peering *peering = question->peering;
 
-    peering->crcs[question->sample] = sum->crc;
-    (void)sti_bitset_add(&peering->has_crc, question->sample);
+    sti_crcs_note(&peering->crcs, question->sample, sum->crc);
     send_bytes(question);
+}
+
+/* What is read from the origin for it is not this rank's doing. */
+static void
+begin_to_measure(struct sti_peering *peering, struct sti_question *question)
+{
+    if (!question->is_measured)
+        sti_replan_begin(&peering->replan);
+    question->is_measured = true;
 }
 
 /* The sample is in memory and pinned for the question. */
@@ -65,12 +77,12 @@ give(struct sti_fetcher *fetcher, struct sti_question *question, const struct st
 {
     struct sti_peering *peering = fetcher->peering;
 
+    begin_to_measure(peering, question);
     question->sum =
         (struct sti_sum){.bytes = sti_store_pointer(fetcher->store, entry->address),
                          .n_bytes = sti_dataset_length(fetcher->opts.dataset, question->sample),
                          .done = on_summed};
-    if (sti_bitset_has(&peering->has_crc, question->sample)) {
-        question->sum.crc = peering->crcs[question->sample];
+    if (sti_crcs_find(&peering->crcs, question->sample, &question->sum.crc)) {
         send_bytes(question);
         return;
     }
@@ -99,6 +111,24 @@ join(struct sti_fetcher *fetcher, struct sti_entry *entry, uint32_t waiter)
     entry->pins++;
 }
 
+/* Whether a sample that this rank serves for another is here, or coming from its holder: not
+ * if it is the holder that asks, which would then wait for itself. */
+static bool
+is_here(const struct sti_fetcher *fetcher, const struct sti_question *question)
+{
+    const struct sti_peering *peering = fetcher->peering;
+    uint64_t sample = question->sample;
+    const struct sti_entry *entry = sti_catalog_find(fetcher->catalog, sample);
+    enum sti_sample_state state = entry ? (enum sti_sample_state)entry->state : STI_SAMPLE_ABSENT;
+
+    if (!sti_replan_is_relieving(&peering->replan, sample, peering->rank))
+        return false;
+    if (state == STI_SAMPLE_READING)
+        return sti_holders_next(&peering->holders, sample, peering->rank) !=
+               question->incoming->from;
+    return state == STI_SAMPLE_PRESENT || sti_ssd_has(fetcher->ssd, sample);
+}
+
 /* Sees to a question; false: no read is free for it. */
 static bool
 look_at(struct sti_fetcher *fetcher, struct sti_question *question)
@@ -109,7 +139,7 @@ look_at(struct sti_fetcher *fetcher, struct sti_question *question)
     int code;
 
     if (question->sample >= sti_dataset_count(fetcher->opts.dataset) ||
-        !sti_fetcher_is_mine(fetcher, question->sample)) {
+        !(sti_fetcher_is_mine(fetcher, question->sample) || is_here(fetcher, question))) {
         sti_peering_answer(peering, question, -ENOENT);
         return true;
     }
@@ -130,11 +160,44 @@ look_at(struct sti_fetcher *fetcher, struct sti_question *question)
         break;
     }
     sti_peering_promise(peering, question);
-    if (!sti_fetcher_bring(fetcher, waiter, question->sample, &tier, &code))
+    if (sti_ssd_has(fetcher->ssd, question->sample))
+        begin_to_measure(peering, question);
+    fetcher->is_serving = !sti_fetcher_is_in_ram(fetcher, question->sample);
+    bool is_coming = sti_fetcher_bring(fetcher, waiter, question->sample, &tier, &code);
+    fetcher->is_serving = false;
+    if (!is_coming)
         return false;
     if (code < 0)
         sti_peering_answer(peering, question, code);
     return true;
+}
+
+bool
+sti_fetcher_goes_to_ssd(const struct sti_fetcher *fetcher, uint64_t sample, uint64_t n_bytes)
+{
+    const struct sti_peering *peering = fetcher->peering;
+
+    if (!peering || !fetcher->ssd)
+        return true;
+    if (sti_fetcher_is_mine(fetcher, sample) && !sti_fetcher_is_in_ram(fetcher, sample))
+        return true;
+    uint64_t used_bytes = sti_ssd_counts(fetcher->ssd).used_bytes +
+                          (peering->holders.mine_ssd_bytes - peering->ssd_begun_bytes);
+
+    return used_bytes + n_bytes <= sti_ssd_capacity_bytes(fetcher->ssd);
+}
+
+void
+sti_fetcher_begin_plan(struct sti_fetcher *fetcher)
+{
+    struct sti_peering *peering = fetcher->peering;
+
+    for (uint64_t at = 0; fetcher->ssd && at < peering->holders.n_mine; at++) {
+        uint64_t sample = peering->holders.mine[at];
+
+        if (!sti_fetcher_is_in_ram(fetcher, sample) && sti_ssd_has(fetcher->ssd, sample))
+            peering->ssd_begun_bytes += sti_dataset_length(fetcher->opts.dataset, sample);
+    }
 }
 
 static void

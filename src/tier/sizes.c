@@ -94,16 +94,19 @@ sti_sizes_choose(const struct sti_fetcher_opts *opts, uint64_t ssd_bytes)
         if (sizes.store_bytes + ssd_bytes < n_bytes)
             sizes.worthy_bytes = threshold(dataset, kept_bytes + ssd_bytes);
     }
-    if (opts->policy == STK_POLICY_NEXT_USE && ssd_bytes > 0 &&
+    /* With peers memory that this rank alone has is not all that counts. */
+    bool is_alone = opts->shared_policy == STK_POLICY_DEFAULT;
+    if (is_alone && opts->policy == STK_POLICY_NEXT_USE && ssd_bytes > 0 &&
         sizes.store_bytes + ssd_bytes < n_bytes)
         sizes.transit_bytes = transit(&sizes, dataset, ssd_bytes);
-    sizes.range = sti_density_ssd_range(ram_threshold, sizes.worthy_bytes, ssd_bytes >= n_bytes);
+    sizes.range =
+        sti_density_ssd_range(ram_threshold, sizes.worthy_bytes, !is_alone || ssd_bytes >= n_bytes);
     sizes.lookahead = (struct sti_lookahead){
         .limit_bytes = sizes.held_bytes,
         .least_bytes = smaller(opts->staging_least_bytes, sizes.held_bytes),
         .transit_bytes = sizes.transit_bytes,
         .memory_bytes = sizes.store_bytes,
-        .ssd_bytes = ssd_bytes,
+        .ssd_bytes = is_alone ? ssd_bytes : 0,
         .data_bytes = n_bytes,
     };
     return sizes;
