@@ -14,9 +14,8 @@
 #include "base/clock.h"
 #include "tier/fetcher_internal.h"
 
-#define TRIES_MAX 2u       /* one holder, and another */
-#define BUSY_TRIES_MAX 16u /* of a holder that has too much to do: a second in all, or two */
-#define BUSY_NS (STI_NS_PER_S / 1000)
+#define TRIES_MAX 2u                  /* one holder, and another */
+#define BUSY_NS (STI_NS_PER_S / 1000) /* the first pause of who asks a busy holder */
 #define BUSY_DOUBLINGS 6u
 #define PROMISE_TIMES 6 /* who promises has to read from the origin, or waits for others */
 
@@ -42,7 +41,7 @@ fail(struct sti_fetch *fetch);
 
 /* The holder has too much to do: it is asked again a little later, and the longer after the more
  * often that was so. Those who were turned away together do not come back together. False: it
- * was asked often enough. */
+ * has been so for as long as a peer has to answer. */
 static bool
 ask_later(struct sti_fetch *fetch)
 {
@@ -51,11 +50,14 @@ ask_later(struct sti_fetch *fetch)
     uint64_t pause_ns = BUSY_NS << n_doublings;
     uint64_t spread = (fetch->sample + peering->rank) * UINT64_C(0x9e3779b97f4a7c15);
 
-    if (fetch->n_busy == BUSY_TRIES_MAX || peering->fetcher->is_stopped)
+    uint64_t now_ns = sti_clock_ns();
+
+    if (fetch->n_busy == 0)
+        fetch->busy_since_ns = now_ns;
+    if (now_ns - fetch->busy_since_ns > peering->opts.timeout_ns || peering->fetcher->is_stopped)
         return false;
     fetch->n_busy++;
-    peering->n_busy++;
-    fetch->again_ns = sti_clock_ns() + pause_ns + spread % pause_ns;
+    fetch->again_ns = now_ns + pause_ns + spread % pause_ns;
     fetch->next = peering->busy;
     peering->busy = fetch;
     return true;
