@@ -454,7 +454,8 @@ load_into(struct bench *bench, stk_view *view, char *memory)
         at += 4 * bench->shapes[idx];
     }
     const uint64_t begun_ns = bench_now_ns();
-    int rc = stk_view_load(view, loads, (uint32_t)n, &err);
+    int rc = bench->request->together ? stk_view_load_together(view, loads, (uint32_t)n, &err)
+                                      : stk_view_load(view, loads, (uint32_t)n, &err);
     bench->result->load_seconds = seconds_since(begun_ns);
     free(loads);
     return rc < 0 ? fail(bench, "cannot load", rc, &err) : CLI_OK;

@@ -23,6 +23,7 @@ struct bench_save_request {
     uint64_t saves;
     bool equal;           /* tensors of one size, else mixed */
     bool load;            /* measures loading, too */
+    bool together;        /* with ranks: each reads a part of it */
     bool every_iteration; /* a loop with and without a save in each iteration */
     bool spin;            /* compute burns a core instead of sleeping */
     bool quiet;

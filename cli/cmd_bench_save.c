@@ -30,6 +30,7 @@ const char cmd_bench_save_help[] =
     "  --unique            each rank holds tensors of its own, --size each\n"
     "  --writers W         all (default), node or socket: the first rank of each writes\n"
     "  --check-replicas    compare what all hold, too\n"
+    "  --together          with --load: each reads a part and gets the rest from the others\n"
     "  --vote-timeout-ms N that all have to write their part; default 300000\n"
     "  --start-timeout-ms N --peer-timeout-ms N\n"
     "  --alone             take no notice of a launcher\n"
@@ -78,6 +79,7 @@ parse(struct bench_save_request *r, struct parsed *p, int argc, char **argv)
         {"unarbitrated", CLI_FLAG, &p->unarbitrated, 0, 0, NULL, NULL},
         {"json", CLI_FLAG, &p->json, 0, 0, NULL, NULL},
         {"unique", CLI_FLAG, &r->unique, 0, 0, NULL, NULL},
+        {"together", CLI_FLAG, &r->together, 0, 0, NULL, NULL},
         {"writers", CLI_TEXT, &p->writers, 0, 0, NULL, NULL},
         {"check-replicas", CLI_FLAG, &p->check_replicas, 0, 0, NULL, NULL},
         {"vote-timeout-ms", CLI_U64, &p->vote_timeout_ms, 1, max, NULL, NULL},

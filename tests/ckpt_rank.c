@@ -7,6 +7,8 @@
  *         and ends it with 3
  *     ckpt_rank load DIR N
  *         loads the newest N times, and says "loaded STEP" each time
+ *     ckpt_rank together DIR N
+ *         the same, with the other ranks, and says "read BYTES" of what came from storage
  *     ckpt_rank check DIR LEAST
  *         alone: loads the newest and compares it; fails below step LEAST (-1: there may be none)
  *
@@ -200,6 +202,58 @@ load_all(stk_ckpt *ckpt, char **argv)
     return 0;
 }
 
+/* What this process has read so far, sockets not counted. */
+static uint64_t
+bytes_read(void)
+{
+    FILE *file = fopen("/proc/self/io", "re");
+    uint64_t n = 0;
+    char line[64];
+
+    while (file && fgets(line, sizeof(line), file))
+        if (strncmp(line, "read_bytes: ", 12) == 0)
+            n = strtoull(line + 12, NULL, 10);
+    if (file)
+        (void)fclose(file); /* only read */
+    return n;
+}
+
+static int
+load_together(stk_ckpt *ckpt, char **argv)
+{
+    stk_view_info info = {STK_VIEW_INFO_INIT};
+    stk_view_tensor tensor;
+    stk_view *view;
+    stk_error err;
+    int rc = stk_view_open(&view, ckpt, STK_LATEST, &err);
+
+    if (rc < 0 || stk_view_get_info(view, &info) < 0 ||
+        stk_view_tensor_find(view, "common", &tensor) < 0)
+        return say("open", &err);
+    unsigned char *expected = memory(tensor.n_bytes);
+    unsigned char *found = memory(tensor.n_bytes);
+    fill(expected, tensor.n_bytes, info.step, 98);
+    for (uint64_t left = strtoull(argv[3], NULL, 10); rc == 0 && left > 0; left--) {
+        const stk_load load = {.name = "common", .dst = found, .n_bytes = tensor.n_bytes};
+        uint64_t before = bytes_read();
+
+        memset(found, 0, tensor.n_bytes);
+        rc = stk_view_load_together(view, &load, 1, &err);
+        if (rc < 0) {
+            rc = say("load", &err);
+            break;
+        }
+        if (memcmp(expected, found, tensor.n_bytes) != 0)
+            rc = 1;
+        (void)printf("read %" PRIu64 "\n", bytes_read() - before);
+        (void)fflush(stdout);
+    }
+    free(expected);
+    free(found);
+    stk_view_close(view);
+    return rc;
+}
+
 static int
 check(stk_ckpt *ckpt, char **argv)
 {
@@ -253,6 +307,8 @@ main(int argc, char **argv)
         rc = say("open", &err);
     else if (is_check)
         rc = check(ckpt, argv);
+    else if (strcmp(argv[1], "together") == 0)
+        rc = load_together(ckpt, argv);
     else
         rc = strcmp(argv[1], "load") == 0 ? load_all(ckpt, argv) : save_all(ckpt, argv);
     if (rc != 3 || is_check)

@@ -157,6 +157,27 @@ def while_loading(hosts, program, directory, how):
             check(code == 0 and took_s < 15, f"{name}: rank {rank}: {code}, {text}")
 
 
+def together(hosts, program, directory, how):
+    """Ranks that load together: storage gives each byte once; one that is lost costs the others
+    time, and they read its part themselves, or stop in time with its name."""
+    results = Job(hosts, program, ["together", directory, "2"]).end()
+    n_read = 0
+    for rank, (code, text, _) in results.items():
+        check(code == 0, f"together: rank {rank}: {code}, {text}")
+        n_read += sum(int(n) for n in re.findall(r"^read (\d+)$", text, re.M))
+    # Where storage is counted: twice, in chunks; never by each rank.
+    check(n_read == 0 or 2 * STATE_BYTES <= n_read <= 2 * (STATE_BYTES + 8 * (1 << 20)),
+          f"together: {n_read} bytes of {2 * STATE_BYTES}")
+    name = f"rank {LOST} {how} while loading together"
+    job = Job(hosts, program, ["together", directory, "100000"], start_ms=4000)
+    wait_for_lines(job.ranks[1], 2)
+    lose(hosts, job, how, LOST)
+    for rank, (code, text, took_s) in job.end(LOST).items():
+        if rank != LOST:
+            check(code == 3 and f"rank {LOST}" in text and took_s < 20,
+                  f"{name}: rank {rank}: {code} after {took_s:.1f} s, {text[-300:]}")
+
+
 def other_worlds(hosts, program, directory):
     """Jobs of other sizes go on where the last one was."""
     for world in (2, 1, 4):
@@ -193,6 +214,8 @@ def main():
                 rank = LOST if how == "cut" else drawn.randrange(WORLD)
                 random_moment(hosts, program, directory, drawn, how, rank)
                 print(f"rank {rank} {how}: seen", flush=True)
+            for how in hows[:2]:
+                together(hosts, program, directory, how)
             other_worlds(hosts, program, directory)
     finally:
         hosts.remove()

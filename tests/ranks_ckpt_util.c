@@ -15,7 +15,7 @@
 #define ROWS 37u /* of what is sharded: no multiple of anything */
 #define COLS 11u
 
-static unsigned char
+unsigned char
 byte_of(uint64_t step, uint32_t of, uint64_t at)
 {
     return (unsigned char)(at * 7 + at / 251 + of * 101 + step * 17);

@@ -30,6 +30,10 @@ struct held {
     stk_blob blobs[1];
 };
 
+/* A byte of what is held under a number. */
+unsigned char
+byte_of(uint64_t step, uint32_t of, uint64_t at);
+
 /* What a rank holds at a step; let go of with let_go(). */
 void
 hold(struct held *held, uint32_t rank, uint32_t world, uint64_t step);

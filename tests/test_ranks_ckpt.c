@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -77,6 +78,113 @@ test_ranks_save_one_checkpoint(void **state)
 {
     (void)state;
     for_each_comm(save_and_load);
+}
+
+/* ---- loading together -------------------------------------------------------------- */
+
+#define BIG 20000000u /* some pieces */
+
+static void
+load_all(stk_view *view, uint32_t rank, int expected)
+{
+    unsigned char *common = malloc(COMMON);
+    unsigned char *big = malloc(BIG);
+    int32_t *rows = malloc(37 * 11 * sizeof(*rows));
+    int32_t *box = malloc(30 * 4 * sizeof(*box));
+    const uint64_t start[] = {5, 3};
+    const uint64_t count[] = {30, 4};
+    const stk_load loads[] = {
+        {.name = "common", .dst = common, .n_bytes = COMMON},
+        {.name = "rows", .dst = box, .n_bytes = 30 * 4 * 4, .start = start, .count = count},
+        {.name = "big", .dst = big, .n_bytes = BIG},
+        {.name = "rows", .dst = rows, .n_bytes = 37 * 11 * 4},
+    };
+    stk_error err;
+
+    assert_true(common && big && rows && box);
+    memset(big, 0, BIG);
+    int rc =
+        stk_view_load_together(view, loads, expected == STK_E_MISMATCH && rank == 1 ? 3 : 4, &err);
+    if (rc != expected)
+        fail_msg("rank %u: %d: %s", rank, rc, rc < 0 ? err.message : "loaded");
+    for (uint64_t at = 0; rc == 0 && at < COMMON; at++)
+        assert_int_equal(common[at], byte_of(7, 50, at));
+    for (uint64_t at = 0; rc == 0 && at < BIG; at++)
+        if (big[at] != byte_of(7, 51, at))
+            fail_msg("rank %u: byte %u of big", rank, (unsigned)at);
+    for (int at = 0; rc == 0 && at < 30 * 4; at++)
+        assert_int_equal(box[at], 7000000 + (5 + at / 4) * 1000 + 3 + at % 4);
+    for (int at = 0; rc == 0 && at < 37 * 11; at++)
+        assert_int_equal(rows[at], 7000000 + at / 11 * 1000 + at % 11);
+    free(common);
+    free(big);
+    free(rows);
+    free(box);
+}
+
+static void
+save_big(struct rank *rank)
+{
+    const uint64_t shape = BIG;
+    unsigned char *big = malloc(BIG);
+    stk_ckpt *ckpt = open_ckpt(rank);
+    stk_tensor tensors[5];
+    stk_holding holdings[5];
+    struct held held;
+    stk_error err;
+
+    assert_non_null(big);
+    for (uint64_t at = 0; at < BIG; at++)
+        big[at] = byte_of(7, 51, at);
+    hold(&held, rank->rank, rank->job->world, 7);
+    memcpy(tensors, held.tensors, sizeof(held.tensors));
+    memcpy(holdings, held.holdings, sizeof(held.holdings));
+    tensors[4] =
+        (stk_tensor){.name = "big", .dtype = "U8", .shape = &shape, .dims = 1, .data = big};
+    holdings[4] = (stk_holding){0};
+    const stk_save save = {STK_SAVE_INIT, .step = 7, .tensors = tensors, .n_tensors = 5,
+                           .holdings = holdings};
+    assert_int_equal(stk_ckpt_save(ckpt, &save, &err), 0);
+    assert_int_equal(stk_ckpt_wait(ckpt, STK_DURABLE_LOCAL, STK_FOREVER, &err), 0);
+    stk_ckpt_close(ckpt);
+    let_go(&held);
+    free(big);
+}
+
+static void
+load_many_times(struct rank *rank)
+{
+    stk_ckpt *ckpt = open_ckpt(rank);
+    stk_view *view;
+    stk_error err;
+
+    assert_int_equal(stk_view_open(&view, ckpt, STK_LATEST, &err), 0);
+    for (int time = 0; time < 3; time++)
+        load_all(view, rank->rank, 0);
+    load_all(view, rank->rank, STK_E_MISMATCH); /* one loads something else */
+    load_all(view, rank->rank, 0);
+    /* One has no memory for it, say. */
+    const stk_load load = {.name = rank->rank == 0 ? "nothing" : "common", .n_bytes = 1};
+    int rc = stk_view_load_together(view, &load, 1, &err);
+    assert_int_equal(rc, rank->rank == 0 ? -ENOENT : -EINVAL);
+    load_all(view, rank->rank, 0);
+    stk_view_close(view);
+    stk_ckpt_close(ckpt);
+}
+
+static void
+load_as_one(struct scene *scene, const char *comm)
+{
+    run(scene, comm, WORLD, save_big);
+    run(scene, comm, WORLD, load_many_times);
+    run(scene, comm, 3, load_many_times);
+}
+
+static void
+test_ranks_load_together(void **state)
+{
+    (void)state;
+    for_each_comm(load_as_one);
 }
 
 /* ---- a shared directory ------------------------------------------------------------ */
@@ -316,6 +424,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks_save_one_checkpoint),
+        cmocka_unit_test(test_ranks_load_together),
         cmocka_unit_test(test_ranks_copy_to_a_shared_directory),
         cmocka_unit_test(test_ranks_that_write),
         cmocka_unit_test(test_replicas_are_compared),

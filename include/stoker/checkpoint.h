@@ -398,6 +398,17 @@ typedef struct stk_load {
 STK_API int
 stk_view_load(stk_view *view, const stk_load *loads, uint32_t n, stk_error *err);
 
+/*
+ * The same, called by all ranks of the checkpointer with the same n loads of the same step: each
+ * reads a part of the bytes and gets the rest out of the others' memory, so that storage gives
+ * each byte once instead of to every rank. What does not come from a rank is read from storage.
+ * Blocks until all are done, or those that are missing are given up. A rank alone just loads.
+ * Errors: also STK_E_MISMATCH (a rank loads something else), -ECANCELED (a rank cannot), -ETIMEDOUT
+ * (a rank has not come); err->rank.
+ */
+STK_API int
+stk_view_load_together(stk_view *view, const stk_load *loads, uint32_t n, stk_error *err);
+
 /* Loads a blob of at most capacity bytes: this rank's, or rank 0's where the checkpoint is one of
  * fewer ranks. ret_bytes: how many it has, also where they do not fit. Errors: -ENOENT, -ENOSPC,
  * those of stk_view_load(). Blocks. */

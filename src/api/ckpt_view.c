@@ -148,6 +148,14 @@ stk_view_load(stk_view *view, const stk_load *loads, uint32_t n, stk_error *err)
 }
 
 int
+stk_view_load_together(stk_view *view, const stk_load *loads, uint32_t n, stk_error *err)
+{
+    if (!view || (n > 0 && !loads))
+        return sti_error_set(err, -EINVAL, "view and loads are required");
+    return sti_view_load_together(&view->view, loads, n, err);
+}
+
+int
 stk_view_load_blob_of(stk_view *view, uint32_t rank, const char *name, void *dst, uint64_t capacity,
                       uint64_t *ret_bytes, stk_error *err)
 {

@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "checkpointer/checkpointer_internal.h"
+#include "checkpointer/exchange.h"
 #include "checkpointer/lists.h"
 #include "engine/memory_limit.h"
 
@@ -224,6 +225,11 @@ sti_checkpointer_open(struct sti_checkpointer **ret_checkpointer, struct sti_eng
                                            .timeout_ns = checkpointer->resolved.vote_timeout_ns};
 
         rc = sti_team_join(&checkpointer->team, &team, err);
+        if (rc == 0)
+            rc = sti_exchange_new(&checkpointer->exchange, engine,
+                                  checkpointer->resolved.vote_timeout_ns);
+        if (rc < 0 && !checkpointer->exchange && checkpointer->team.engine)
+            (void)sti_error_set(err, rc, "no memory for what ranks load together");
     }
     if (rc == 0 && !checkpointer->resolved.is_read_only)
         rc = open_saver(checkpointer, session, err);
@@ -259,6 +265,7 @@ sti_checkpointer_close(struct sti_checkpointer *checkpointer)
     }
     sti_saver_free(checkpointer->saver);
     sti_saver_free(checkpointer->drain);
+    sti_exchange_free(checkpointer->exchange);
     sti_team_leave(&checkpointer->team);
     close_roots(checkpointer);
     sti_mem_free(checkpointer->directory);

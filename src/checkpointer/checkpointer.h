@@ -12,6 +12,8 @@
 #include "engine/engine.h"
 
 struct sti_checkpointer;
+struct sti_exchange;
+struct sti_team;
 
 /* Errors: see stk_ckpt_open(); opts of full size. ret_checkpointer: returns owned. */
 int
@@ -99,6 +101,8 @@ struct sti_view {
     struct sti_reader *reader;
     struct sti_contents contents;
     uint32_t rank; /* this one's, for what is a rank's */
+    const struct sti_team *team;
+    struct sti_exchange *exchange; /* NULL: of a rank alone */
 };
 
 /* Errors: see stk_view_open(). */
@@ -113,10 +117,19 @@ sti_view_close(struct sti_view *view);
 int
 sti_view_load(struct sti_view *view, const stk_load *loads, uint32_t n, stk_error *err);
 
+/* The same, by all ranks at once. */
+int
+sti_view_load_together(struct sti_view *view, const stk_load *loads, uint32_t n, stk_error *err);
+
 /* All of one item. dst: n_bytes of it. */
 int
 sti_view_load_item(struct sti_view *view, const struct sti_view_item *item, void *dst,
                    stk_error *err);
+/* Gives the reader the aio of this call, and takes it back. */
+int
+sti_view_begin(struct sti_view *view, struct sti_aio **ret_aio, stk_error *err);
+void
+sti_view_end(struct sti_view *view, struct sti_aio *aio);
 int
 sti_view_read(struct sti_view *view, uint64_t offset, void *dst, uint64_t n_bytes, stk_error *err);
 int

@@ -35,7 +35,8 @@ struct sti_checkpointer {
     char *shared_directory; /* NULL: none */
     struct sti_root shared;
     struct sti_team team;
-    struct sti_saver *saver; /* NULL: read-only */
+    struct sti_exchange *exchange; /* NULL: alone */
+    struct sti_saver *saver;       /* NULL: read-only */
     struct sti_task task;
     struct sti_saver *drain; /* NULL: nothing is copied */
     struct sti_task drain_task;

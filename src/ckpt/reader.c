@@ -262,14 +262,14 @@ sti_reader_open_file(struct sti_reader **ret_reader, const char *path,
  * ------------------------------------------------------------------------------------------ */
 
 int
-sti_reader_read(struct sti_reader *reader, const struct sti_want *wants, uint32_t n, stk_error *err)
+sti_reader_read_list(struct sti_reader *reader, const struct sti_read_list *list, stk_error *err)
 {
     struct sti_segments segments = {0};
     struct sti_reading reading = {0};
     int rc = 0;
 
-    for (uint32_t at = 0; rc == 0 && at < n; at++) {
-        const struct sti_slice *slice = &wants[at].slice;
+    for (uint32_t at = 0; rc == 0 && at < list->n_wants; at++) {
+        const struct sti_slice *slice = &list->wants[at].slice;
         uint64_t first;
 
         if (slice->n_runs == 0)
@@ -277,11 +277,17 @@ sti_reader_read(struct sti_reader *reader, const struct sti_want *wants, uint32_
         first = sti_slice_run(slice, 0);
         rc = sti_segments_add(&segments, reader,
                               (struct sti_segment){.stream_offset = slice->tensor->offset + first,
-                                                   .want = &wants[at]},
+                                                   .want = &list->wants[at]},
                               sti_slice_run(slice, slice->n_runs - 1) + slice->run_bytes - first);
     }
+    for (uint32_t at = 0; rc == 0 && at < list->n_ranges; at++)
+        rc = sti_segments_add(&segments, reader,
+                              (struct sti_segment){.stream_offset = list->ranges[at].offset,
+                                                   .dst = list->ranges[at].dst},
+                              list->ranges[at].n_bytes);
     if (rc < 0)
-        (void)sti_error_set(err, rc, "no memory to read %" PRIu32 " tensors", n);
+        (void)sti_error_set(err, rc, "no memory to read %" PRIu32 " tensors",
+                            list->n_wants + list->n_ranges);
     else
         rc = sti_reader_run(reader, &segments, &reading, err);
     sti_mem_free(segments.list);
@@ -289,20 +295,22 @@ sti_reader_read(struct sti_reader *reader, const struct sti_want *wants, uint32_
 }
 
 int
-sti_reader_read_stream(struct sti_reader *reader, uint64_t offset, uint64_t n_bytes, char *dst,
+sti_reader_read(struct sti_reader *reader, const struct sti_want *wants, uint32_t n, stk_error *err)
+{
+    const struct sti_read_list list = {.wants = wants, .n_wants = n};
+
+    return sti_reader_read_list(reader, &list, err);
+}
+
+int
+sti_reader_read_stream(struct sti_reader *reader, uint64_t offset, uint64_t n_bytes,
+                       char *dst, /* NOLINT(readability-non-const-parameter): written through */
                        stk_error *err)
 {
-    struct sti_segments segments = {0};
-    struct sti_reading reading = {0};
-    int rc = sti_segments_add(&segments, reader,
-                              (struct sti_segment){.stream_offset = offset, .dst = dst}, n_bytes);
+    const struct sti_range range = {offset, n_bytes, dst};
+    const struct sti_read_list list = {.ranges = &range, .n_ranges = 1};
 
-    if (rc < 0)
-        (void)sti_error_set(err, rc, "no memory to read the stream");
-    else
-        rc = sti_reader_run(reader, &segments, &reading, err);
-    sti_mem_free(segments.list);
-    return rc;
+    return sti_reader_read_list(reader, &list, err);
 }
 
 int

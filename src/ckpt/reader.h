@@ -63,8 +63,26 @@ sti_reader_set_aio(struct sti_reader *reader, struct sti_aio *aio);
 const struct sti_manifest *
 sti_reader_manifest(const struct sti_reader *reader);
 
-/* Reads n wants. Errors: STK_E_CORRUPT (err names part and offset), -EIO, -ENOMEM.
- * Blocks. */
+/* Bytes of the stream, and where they go. */
+struct sti_range {
+    uint64_t offset;
+    uint64_t n_bytes;
+    char *dst;
+};
+
+/* What is to be read in one go. */
+struct sti_read_list {
+    const struct sti_want *wants;
+    const struct sti_range *ranges;
+    uint32_t n_wants;
+    uint32_t n_ranges;
+};
+
+/* Errors: STK_E_CORRUPT (err names part and offset), -EIO, -ENOMEM. Blocks. */
+int
+sti_reader_read_list(struct sti_reader *reader, const struct sti_read_list *list, stk_error *err);
+
+/* The same of n wants. */
 int
 sti_reader_read(struct sti_reader *reader, const struct sti_want *wants, uint32_t n,
                 stk_error *err);
