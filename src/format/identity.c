@@ -106,7 +106,7 @@ look_at_view(const struct sti_view *view, struct sti_aio *aio, uint64_t *ret_ide
     uint64_t hash = view->identity_start;
 
     for (uint32_t at = 0; at < view->n; at++) {
-        uint64_t child;
+        uint64_t child = 0;
         int rc = sti_dataset_look(view->children[at], aio, &child);
 
         if (rc < 0)

@@ -39,14 +39,14 @@ struct sti_fetcher_opts {
     bool drop_last;
     stk_policy policy;
     bool must_replace; /* STK_BAD_REPLACE */
+    bool is_ssd_apart;
     uint32_t retries;
     uint64_t ram_bytes;
     struct sti_ssd_part ssd_parts[STI_SSDS_MAX]; /* in the order of the engine's */
-    uint32_t n_ssd_parts;
     uint64_t ssd_dataset_id;
+    uint32_t n_ssd_parts;
     uint32_t ssd_slot; /* as sti_ssd_opts has them */
     uint32_t n_ssd_slots;
-    bool is_ssd_apart;
     uint64_t staging_bytes;
     uint64_t staging_least_bytes; /* two of the largest batches, or borrow_max */
     uint64_t undecoded_bytes;     /* FIXED: of samples between arrival and decoding, at most */

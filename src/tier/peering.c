@@ -82,12 +82,14 @@ sti_peering_new(struct sti_peering **ret_peering, const struct sti_peering_opts 
     peering->rank = sti_comm_rank(opts->comm);
     peering->world = sti_comm_world(opts->comm);
     peering->wanted_end = &peering->wanted;
-    peering->to_sum_end = &peering->to_sum;
     int rc = sti_mutex_init(&peering->lock, STI_RANK_LEAF);
     if (rc < 0) {
         sti_mem_free(peering);
         return rc;
     }
+    sti_mutex_lock(&peering->lock);
+    peering->to_sum_end = &peering->to_sum;
+    sti_mutex_unlock(&peering->lock);
     rc = take_memory(peering);
     if (rc < 0) {
         sti_peering_free(peering);

@@ -70,9 +70,9 @@ struct sti_fetch {
     uint64_t next_use; /* where it is used if nobody waits for it; or unknown */
     uint32_t holder;
     uint32_t n_tries;
-    uint32_t n_busy;   /* times that its holder had too much to do */
+    uint32_t n_busy; /* times that its holder had too much to do */
+    uint64_t busy_since_ns;
     uint64_t again_ns; /* of one that is busy: when it is asked for again */
-    uint64_t until_ns; /* and until when */
     bool is_used;
     bool is_relief;         /* it is for others, in fetches of their own */
     struct sti_fetch *next; /* free, or orphans, or busy */
@@ -127,7 +127,6 @@ struct sti_peering {
     struct sti_fetch *free_fetches;
     struct sti_fetch *orphans; /* no peer has given them: the origin's, when a read is free */
     struct sti_fetch *busy;    /* their holders have too much to do; they are asked again */
-    uint64_t n_busy;           /* times that this was so */
     uint64_t busy_ns;          /* the first of them is asked for again after, or UINT64_MAX */
     struct sti_neighbour *neighbours; /* by rank */
     uint32_t n_fetches;               /* nodes: opts.n_fetches, and for relief */

@@ -15,8 +15,8 @@
 #include "tier/fetcher_internal.h"
 #include "tier/ssd_format.h"
 
-#define TRIES_MAX 2u /* one holder, and another */
-#define BUSY_NS (STI_NS_PER_S / 1000)
+#define TRIES_MAX 2u                  /* one holder, and another */
+#define BUSY_NS (STI_NS_PER_S / 1000) /* the first pause of who asks a busy holder */
 #define BUSY_DOUBLINGS 6u
 #define PROMISE_TIMES 6 /* who promises has to read from the origin, or waits for others */
 
@@ -43,7 +43,7 @@ fail(struct sti_fetch *fetch);
 
 /* The holder has too much to do: it is asked again a little later, and the longer after the more
  * often that was so. Those who were turned away together do not come back together. False: it
- * has had as much time as a peer has to answer. */
+ * has been so for as long as a peer has to answer. */
 static bool
 ask_later(struct sti_fetch *fetch)
 {
@@ -55,11 +55,10 @@ ask_later(struct sti_fetch *fetch)
     uint64_t now_ns = sti_clock_ns();
 
     if (fetch->n_busy == 0)
-        fetch->until_ns = now_ns + peering->opts.timeout_ns;
-    if (now_ns >= fetch->until_ns || peering->fetcher->is_stopped)
+        fetch->busy_since_ns = now_ns;
+    if (now_ns - fetch->busy_since_ns > peering->opts.timeout_ns || peering->fetcher->is_stopped)
         return false;
     fetch->n_busy++;
-    peering->n_busy++;
     fetch->again_ns = now_ns + pause_ns + spread % pause_ns;
     fetch->next = peering->busy;
     peering->busy = fetch;
