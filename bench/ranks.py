@@ -95,7 +95,7 @@ def load(volume, kind, policy, hundredths, *more):
     def command(rank, _):
         return [STOKER, "bench", "load", volume.data(rank), "--format", "folder", "--index",
                 volume.index(rank), "--layout", "raw", "--batch", str(kind.batch), "--seed", "1",
-                "--tier", f"ram:{kind.ram_bytes(hundredths)}",
+                "--tiers-per-rank", "--tier", f"ram:{kind.ram_bytes(hundredths)}",
                 "--ram-bytes", str(kind.ram_bytes(hundredths)),
                 "--staging-bytes", str(kind.staging_bytes()), "--policy", policy, "--json",
                 "--quiet", *more]
@@ -296,8 +296,9 @@ def slow_command(volume, kind, caches, is_slow):
         ram_bytes = kind.ram_bytes(5)
         return [STOKER, "bench", "load", volume.data(rank), "--format", "folder", "--index",
                 volume.index(rank), "--layout", "raw", "--batch", str(kind.batch), "--seed", "1",
-                "--epochs", "10", "--tier", f"ram:{ram_bytes}", "--ram-bytes", str(ram_bytes),
-                "--tier", f"ssd:{cache}:{volume.bytes}", "--staging-bytes",
+                "--epochs", "10", "--tiers-per-rank", "--tier", f"ram:{ram_bytes}",
+                "--ram-bytes", str(ram_bytes), "--tier", f"ssd:{cache}:{volume.bytes}",
+                "--staging-bytes",
                 str(kind.staging_bytes()), "--compute-us", str(kind.compute_us()), "--json",
                 "--quiet", *shape]
     return command

@@ -193,7 +193,7 @@ def test_told(failures, stoker, path):
         # The rest of what it holds is on an SSD of its own.
         ssd_bytes = n_bytes * (samples // WORLD * (part - 1) // part + 1)
         job = Job(stoker, path, run, each=lambda rank: "" if part == 1 else
-                  f"--tier ssd:{caches}/{rank}:{ssd_bytes}")
+                  f"--tiers-per-rank --tier ssd:{caches}/{rank}:{ssd_bytes}")
         for rank, result in enumerate(job.end()):
             failures.check(result is not None, f"told: rank {rank} failed: {job.errors[rank]}")
             if result is None:

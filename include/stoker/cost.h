@@ -78,7 +78,8 @@ stk_loader_get_costs(stk_loader *loader, stk_costs *costs);
  * A run to be told beforehand.
  *
  * loader       the loader's options. Borrowed, as what they point to.
- * tiers        as for stk_engine_open(); nothing is opened.
+ * tiers        as for stk_engine_open(), but of one rank: its part, where ranks of a machine
+ *              share them; nothing is opened.
  * costs        of the tiers as far as known; NULL: nothing is, and no times are told.
  * queue_depth  reads at once; 0: STK_QUEUE_DEPTH.
  * compute_s    between two batches.
