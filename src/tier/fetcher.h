@@ -34,36 +34,36 @@ struct sti_fetcher_opts {
     const struct sti_dataset *dataset;
     struct sti_order order;
     uint64_t epochs;
-    uint32_t held_epochs;
-    uint32_t batch_size;
-    bool drop_last;
-    stk_policy policy;
-    bool must_replace; /* STK_BAD_REPLACE */
-    bool is_ssd_apart;
-    uint32_t retries;
     uint64_t ram_bytes;
     struct sti_ssd_part ssd_parts[STI_SSDS_MAX]; /* in the order of the engine's */
     uint64_t ssd_dataset_id;
-    uint32_t n_ssd_parts;
-    uint32_t ssd_slot; /* as sti_ssd_opts has them */
-    uint32_t n_ssd_slots;
     uint64_t staging_bytes;
     uint64_t staging_least_bytes; /* two of the largest batches, or borrow_max */
     uint64_t undecoded_bytes;     /* FIXED: of samples between arrival and decoding, at most */
-    uint32_t n_records;           /* batches staged or borrowed at a time */
     uint64_t item_bytes;          /* FIXED; 0: RAW */
     stk_decode_fn decode;         /* NULL: copy */
     void *decode_context;
-    uint32_t queue_depth;
-    uint32_t open_files; /* that may be held open */
-    bool is_buffered;
     struct sti_aio *aio; /* the loop's */
     struct sti_pool *pool;
     void (*wake)(void *wake_context); /* wakes the loop; callable as long as the pool lives */
     void *wake_context;
     struct sti_budget *budget;   /* of the data set's device; the loop's; NULL: none */
-    stk_policy shared_policy;    /* with a peering: COORDINATED or PAPER; else DEFAULT */
     struct sti_peering *peering; /* borrowed; with its plan made, or NULL: this rank alone */
+    uint32_t held_epochs;
+    uint32_t batch_size;
+    uint32_t retries;
+    uint32_t n_ssd_parts;
+    uint32_t ssd_slot; /* as sti_ssd_opts has them */
+    uint32_t n_ssd_slots;
+    uint32_t n_records; /* batches staged or borrowed at a time */
+    uint32_t queue_depth;
+    uint32_t open_files; /* that may be held open */
+    stk_policy policy;
+    stk_policy shared_policy; /* with a peering: COORDINATED or PAPER; else DEFAULT */
+    bool drop_last;
+    bool must_replace; /* STK_BAD_REPLACE */
+    bool is_ssd_apart;
+    bool is_buffered;
 };
 
 /* Errors: -ENOMEM, STK_E_INFEASIBLE, what opening the data set gives. Blocks. */
