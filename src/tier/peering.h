@@ -106,7 +106,6 @@ struct sti_peering {
     uint32_t world;
     uint32_t n_filling;
     struct sti_fetcher *fetcher; /* or NULL: not there yet, or no more */
-    bool is_lent;                /* the fetcher's memory, to ranks of this machine */
     struct sti_holders holders;
     struct sti_crcs crcs;     /* of samples held here, as they were sent first */
     uint64_t fill;            /* of holders.mine: what is not looked at yet */
@@ -114,7 +113,6 @@ struct sti_peering {
     uint64_t ssd_begun_bytes; /* the same on the SSDs */
     uint64_t
         copies_position; /* copies ahead of their use are looked for from here on; 0: not yet */
-    bool is_filled;      /* spare room has been full of copies once */
 
     struct sti_question *questions;
     struct sti_question *free_questions;
@@ -134,7 +132,7 @@ struct sti_peering {
     uint32_t n_relieving; /* of them, for relief */
 
     uint32_t n_summing;
-    bool must_step; /* something is left to be summed by the loop */
+    uint32_t lost_rank;
     struct sti_summer summers[STI_SUMMERS];
     struct sti_mutex lock;
     struct sti_sum *to_sum STI_GUARDED_BY(&lock); /* the loop's and the helpers' */
@@ -142,16 +140,18 @@ struct sti_peering {
     uint32_t n_to_sum STI_GUARDED_BY(&lock);
     struct sti_sum *summed STI_GUARDED_BY(&lock); /* back from the pool */
     bool has_plan STI_GUARDED_BY(&lock);          /* so is what replan's job has made */
-    struct sti_replan replan;
-
+    bool is_lent;   /* the fetcher's memory, to ranks of this machine */
+    bool is_filled; /* spare room has been full of copies once */
     bool is_paper;
     bool is_closed; /* nothing is answered any more but that it is not here */
     bool is_leaving;
-    bool has_news; /* a peer was lost */
-    uint32_t lost_rank;
+    bool has_news;  /* a peer was lost */
+    bool must_step; /* something is left to be summed by the loop */
+    int lost_code;
+    struct sti_replan replan;
+
     uint64_t leaving_until_ns;
     uint64_t tell_again_ns;
-    int lost_code;
 
     uint64_t served_samples;
     uint64_t served_bytes;
