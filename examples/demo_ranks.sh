@@ -3,7 +3,8 @@
 #
 # Four ranks on two machines, as make demo-ranks runs them: two network namespaces joined by a
 # link of 1 Gbit/s, a slow origin for each rank, memory of all ranks for the data set and a sample
-# each. Prints from where each rank's samples came, on its own and with the others.
+# each. Prints from where each rank's samples came, on its own and with the others; then they save
+# one checkpoint together and load it together.
 #
 #   demo_ranks.sh BUILD
 #
@@ -53,16 +54,16 @@ run=("$work/set" --format folder --batch 8 --epochs 5 --seed 1 --layout raw --js
     --tier ram:64M --ram-bytes 10908000 --staging-bytes 4M --shape "rbps=20M rlat=2ms"
     --compute-us 20000)
 
-# ranks NAME OPTION...: runs all four.
+# ranks NAME COMMAND OPTION...: runs "stoker bench COMMAND" on all four.
 ranks() {
-    local name="$1" rank at=() pids=()
-    shift
+    local name="$1" command="$2" rank at=() pids=()
+    shift 2
     for rank in 0 1 2 3; do
         at=()
         [ ${#hosts[@]} -gt 0 ] && at=(ip netns exec "${hosts[$((rank / 2))]}")
         RANK=$rank WORLD_SIZE=4 STOKER_ADDR=$address STOKER_PORT=29490 \
             STOKER_HOSTS=10.98.0.1,10.98.0.2,127.0.0.1 \
-            "${at[@]}" "$stoker" bench load "${run[@]}" "${@//RANK/$rank}" \
+            "${at[@]}" "$stoker" bench "$command" "${@//RANK/$rank}" \
             >"$work/$name$rank.json" &
         pids+=($!)
     done
@@ -72,6 +73,9 @@ ranks() {
 }
 
 echo "4 ranks, 5 epochs of 400 samples, an origin of 20 MB/s and 2 ms for each"
-ranks alone --world 4 --rank RANK
-ranks together
+ranks alone load "${run[@]}" --world 4 --rank RANK
+ranks together load "${run[@]}"
+mkdir "$work/run"
+ranks saving save --root "$work/run" --size 64M --saves 3 --load --together --check-replicas \
+    --json --quiet
 python3 examples/demo_ranks_report.py "$work"
