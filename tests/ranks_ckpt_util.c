@@ -74,7 +74,7 @@ hold(struct held *held, uint32_t rank, uint32_t world, uint64_t step)
                                          .dims = at == 3 ? 2 : 1,
                                          .flags = (at % 2 ? STK_TENSOR_STABLE : 0) |
                                                   (at >= 2 ? STK_TENSOR_UNIQUE : 0)};
-    held->holdings[1] = (stk_holding){.ranks = held->ranks, .n_ranks = 2};
+    held->holdings[1] = (stk_holding){.ranks = held->ranks, .n_ranks = (rank | 1) < world ? 2 : 1};
     held->holdings[3] = (stk_holding){.global_shape = held->global, .start = held->start};
     held->blobs[0] =
         (stk_blob){.name = "rng", .data = held->blob, .n_bytes = strlen(held->blob) + 1};
@@ -188,13 +188,24 @@ scene_of(const struct rank *rank)
     return rank->job->context;
 }
 
+void
+node_dir(const struct scene *scene, uint32_t node, char path[300])
+{
+    (void)snprintf(path, 300, "%s/node%u", scene->dir, node);
+}
+
 stk_ckpt *
 open_ckpt(struct rank *rank)
 {
+    const struct scene *scene = scene_of(rank);
     stk_ckpt *ckpt;
     stk_error err;
+    char dir[300];
 
-    if (stk_ckpt_open(&ckpt, rank->engine, scene_of(rank)->dir, &scene_of(rank)->opts, &err) < 0)
+    (void)snprintf(dir, sizeof(dir), "%s", scene->dir);
+    if (scene->opts.node_local)
+        node_dir(scene, rank->rank / scene->per_node, dir);
+    if (stk_ckpt_open(&ckpt, rank->engine, dir, &scene->opts, &err) < 0)
         fail_msg("rank %u: %s: %s", rank->rank, err.path, err.message);
     return ckpt;
 }
@@ -208,7 +219,7 @@ run(struct scene *scene, const char *comm, uint32_t world, void (*work)(struct r
                       .timeout_ms = 2000,
                       .work = work,
                       .context = scene,
-                      .per_node = scene->opts.writers == STK_WRITERS_NODE ? 2 : 0};
+                      .per_node = scene->opts.writers == STK_WRITERS_NODE ? 2 : scene->per_node};
 
     job_run(&job);
 }

@@ -48,11 +48,16 @@ expect_step(stk_view *view, uint64_t step, uint32_t world);
 struct scene {
     char dir[256];
     stk_ckpt_opts opts;
-    int wrong; /* the test's */
+    uint32_t per_node; /* ranks; with opts.node_local each node has a directory in dir */
+    int wrong;         /* the test's */
 };
 
 struct scene *
 scene_of(const struct rank *rank);
+
+/* The directory of a node. */
+void
+node_dir(const struct scene *scene, uint32_t node, char path[300]);
 
 /* Opens a rank's checkpointer, or fails the test. */
 stk_ckpt *

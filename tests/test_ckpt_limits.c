@@ -79,6 +79,8 @@ test_options(void **unused)
         {{STK_CKPT_OPTS_INIT, .outstanding = 9}, "outstanding 9"},
         {{STK_CKPT_OPTS_INIT, .buffered = 2}, "buffered"},
         {{STK_CKPT_OPTS_INIT, .read_only = 2}, "read_only"},
+        {{STK_CKPT_OPTS_INIT, .node_local = 2}, "node_local"},
+        {{STK_CKPT_OPTS_INIT, .node_local = 1}, NULL}, /* without other ranks */
         {{STK_CKPT_OPTS_INIT, .roots = "relative"}, "relative"},
     };
     (void)unused;

@@ -21,7 +21,7 @@
  * calls stk_ckpt_save() as often as the others, with what it holds, and one checkpoint comes
  * of it or none: it is durable on all ranks or fails on all, and the error names the rank. What
  * several ranks hold alike is cut among them, so each writes its share. Loading takes any
- * number of ranks and asks nobody.
+ * number of ranks and asks nobody, but with node_local.
  */
 #ifndef STOKER_CHECKPOINT_H
 #define STOKER_CHECKPOINT_H
@@ -81,13 +81,20 @@ typedef enum stk_writers {
  *              STK_SAVE_SHARED.
  * shared_keep  checkpoints that stay there, as keep; 0: 2.
  *
- * Of ranks that save together; directory and roots must be the same places for all of them:
+ * Of ranks that save together; directory and roots must be the same places for all of them, but
+ * with node_local:
  * vote_timeout_ms  from the first rank's end on all must have written their part; then the save
  *                  fails, and whoever is missing is named. 0: 300,000.
  * check_replicas   1: what several ranks hold is compared, by sums of all of it that are made
  *                  before stk_ckpt_save() returns; a difference fails the save with STK_E_MISMATCH.
  *                  The same on all ranks.
  * writers          stk_writers, the same on all ranks.
+ * node_local       1: directory and roots are each node's own, the same paths on all of them (root
+ *                  paths then have at most 900 bytes); a node's ranks have them together. Every
+ *                  node gets the whole manifest before a save is durable. The same on all ranks;
+ *                  without other ranks it means nothing. Loading finds on other nodes what is not
+ *                  on this one, as long as the checkpointers of their ranks are open: close them
+ *                  when all have loaded. Pruning is each node's own.
  * chunk_bytes      is the same on all ranks, too.
  */
 typedef struct stk_ckpt_opts {
@@ -107,6 +114,8 @@ typedef struct stk_ckpt_opts {
     const char *shared;
     uint32_t shared_every;
     uint32_t shared_keep;
+    uint32_t node_local;
+    uint32_t reserved; /* 0 */
 } stk_ckpt_opts;
 
 #define STK_CKPT_OPTS_INIT .size = sizeof(stk_ckpt_opts)

@@ -158,6 +158,9 @@ open_saver(struct sti_checkpointer *checkpointer, uint64_t session, stk_error *e
     opts.outstanding = resolved->outstanding;
     opts.keep = resolved->keep;
     opts.places = checkpointer->team.places;
+    if (resolved->is_of_node)
+        opts.commits = checkpointer->team.votes[STI_TEAM_COMMITS].vote; /* NULL: alone */
+    opts.is_keeper = checkpointer->team.is_keeper;
     opts.is_checked = resolved->is_checked;
     opts.drain = checkpointer->drain;
     opts.drain_every = resolved->shared_every;
@@ -220,6 +223,9 @@ sti_checkpointer_open(struct sti_checkpointer **ret_checkpointer, struct sti_eng
                                            .chunk_bytes = checkpointer->resolved.chunk_bytes,
                                            .is_checked = checkpointer->resolved.is_checked,
                                            .is_shared = checkpointer->shared_directory != NULL,
+                                           .is_of_node = checkpointer->resolved.is_of_node,
+                                           .roots = checkpointer->roots,
+                                           .n_roots = checkpointer->resolved.n_roots,
                                            .writers = checkpointer->resolved.writers,
                                            .timeout_ns = checkpointer->resolved.vote_timeout_ns};
 

@@ -25,6 +25,7 @@ struct sti_ckpt_resolved {
     bool is_read_only;
     bool is_alone;
     bool is_checked;
+    bool is_of_node; /* directory and roots are each node's own */
 };
 
 struct sti_checkpointer {

@@ -120,7 +120,9 @@ struct sti_save {
     bool is_undoing;
     bool can_write;
     bool has_cast;
-    bool keep_parts; /* the commit may have happened */
+    bool is_published; /* of nodes: the manifest is what all keepers commit */
+    bool keep_parts;   /* the commit may have happened */
+    bool has_renamed;  /* by this writer */
     bool is_acknowledged;
     uint32_t n_pending; /* operations of stages and writes */
     uint32_t n_filling;
@@ -135,6 +137,8 @@ struct sti_save {
     char merge_text[STK_ERROR_MESSAGE_SIZE];
     struct sti_look *look;
     struct sti_text manifest;
+    const char *manifest_bytes; /* of the text, or the vote's */
+    uint64_t manifest_n_bytes;
     uint64_t manifest_done;
     int manifest_fd;
     bool has_commit_dir;
@@ -252,6 +256,10 @@ sti_save_fail(struct sti_save *save, const struct sti_stripe *stripe, const char
 /* The save is durable, or has failed: tells the program. Loop. */
 void
 sti_saver_acknowledge(struct sti_save *save);
+
+/* Whether this writer writes manifests, and removes old ones. */
+bool
+sti_saver_is_keeper(const struct sti_saver *saver);
 
 /* Keeps an error for the program's next call. */
 void

@@ -20,6 +20,12 @@
 
 /* ---- the loop's side --------------------------------------------------------------- */
 
+bool
+sti_saver_is_keeper(const struct sti_saver *saver)
+{
+    return saver->opts.commits ? saver->opts.is_keeper : saver->opts.writer == 0;
+}
+
 void
 sti_saver_latch(struct sti_saver *saver, const stk_error *error)
 {
@@ -108,8 +114,10 @@ note_busy(struct sti_saver *drain, struct sti_retain *retain)
 static void
 begin_retaining(struct sti_saver *saver, uint64_t step)
 {
-    saver->retain = (struct sti_retain){
-        .dir_fd = saver->opts.roots[0].dir_fd, .keep = saver->opts.keep, .protect_step = step};
+    saver->retain = (struct sti_retain){.dir_fd = saver->opts.roots[0].dir_fd,
+                                        .keep = saver->opts.keep,
+                                        .protect_step = step,
+                                        .is_of_node = saver->opts.commits != NULL};
     note_busy(saver->opts.drain, &saver->retain);
     go_on_retaining(saver);
 }
@@ -134,7 +142,7 @@ take_next(struct sti_saver *saver)
 static void
 end_save(struct sti_saver *saver, struct sti_save *save)
 {
-    bool must_retain = save->result == 0 && saver->opts.keep > 0 && saver->opts.writer == 0;
+    bool must_retain = save->result == 0 && saver->opts.keep > 0 && sti_saver_is_keeper(saver);
     uint64_t step = save->step;
 
     if (save->must_drain && save->result == 0)
@@ -397,6 +405,8 @@ set_up(struct sti_saver *saver) STI_NO_ANALYSIS
         saver->slots[at].bytes = saver->arena.base + (uint64_t)at * opts->slot_bytes;
     }
     sti_vote_join(opts->vote, opts->writer, opts->aio);
+    if (opts->commits)
+        sti_vote_join(opts->commits, opts->writer, opts->aio);
     return 0;
 }
 
@@ -439,6 +449,8 @@ sti_saver_free(struct sti_saver *saver)
         return;
     if (saver->opts.vote && saver->slots)
         sti_vote_join(saver->opts.vote, saver->opts.writer, NULL);
+    if (saver->opts.commits && saver->slots)
+        sti_vote_join(saver->opts.commits, saver->opts.writer, NULL);
     sti_vote_free(saver->own_vote);
     sti_arena_close(&saver->arena);
     sti_mem_free(saver->slots);

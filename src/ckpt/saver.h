@@ -31,6 +31,10 @@ struct sti_saver;
  * keep         checkpoints that stay when a new one is durable; 0: all.
  * session      unique for the writer set; the same in all writers.
  * vote         of the writer set; NULL: this is its only writer.
+ * commits      a second vote of the writers, whose roots are each node's own: what the first one
+ *              publishes is committed on every node, by its keeper. NULL: the roots are the same
+ *              places for all, and the first writer commits.
+ * is_keeper    this one is its node's; matters with commits.
  * places       of the writers: of those that hold a tensor together only the first at each place
  *              writes; borrowed until closed. NULL: all of them write.
  * is_checked   what several writers hold is compared before it is committed.
@@ -55,6 +59,8 @@ struct sti_saver_opts {
     uint32_t world;
     uint64_t session;
     struct sti_vote *vote;
+    struct sti_vote *commits;
+    bool is_keeper;
     const uint32_t *places;
     bool is_checked;
     struct sti_saver *drain;

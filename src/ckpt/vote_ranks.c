@@ -9,8 +9,11 @@
  * Rank 0 commits only with everybody's ballot, so a verdict that it gives for want of one is
  * certain.
  *
+ * What rank 0 publishes with a verdict the others fetch in the same way from it, who want it.
+ *
  * A message, little-endian: what (u32), code (i32), serial (u64), n_bytes (u64); a ballot
- * against has its words behind it. A verdict's body: writer (u32), flags (u32), words.
+ * against has its words behind it. A verdict's body: writer (u32), flags (u32), n_published
+ * (u64), words.
  */
 #include "ckpt/vote_ranks.h"
 
@@ -28,7 +31,8 @@
 #define RETRY_NS (STI_NS_PER_S / 4)
 #define REMEMBERED 16u
 #define HEAD_BYTES 24u
-#define BODY_BYTES (8u + STK_ERROR_MESSAGE_SIZE)
+#define VERDICT_BYTES 16u
+#define BODY_BYTES (VERDICT_BYTES + STK_ERROR_MESSAGE_SIZE)
 
 enum { CAST = 1, FETCH = 2 };
 enum { KEEP_PARTS = 1, MUST_DRAIN = 2 };
@@ -75,6 +79,18 @@ struct decided {
     struct sti_verdict verdict;
 };
 
+/* Another: what rank 0 has published with its verdict, as far as it is here. */
+struct reading {
+    char *bytes;
+    uint64_t n_bytes;
+    uint64_t due_ns; /* 0: not begun */
+    uint64_t retry_ns;
+    int code; /* 1: it is here; 0: not yet; else why not */
+    bool is_asking;
+    unsigned char head[HEAD_BYTES];
+    struct sti_comm_request request;
+};
+
 struct ranks {
     struct sti_vote base;
     struct sti_vote_ranks_opts opts;
@@ -88,6 +104,8 @@ struct ranks {
     struct round rounds[2];
     struct fetch *fetches;
     struct decided decided[REMEMBERED];
+    struct letter *published; /* the last; NULL: none */
+    uint64_t published_serial;
 
     /* Another's: the save that it votes on. */
     uint64_t serial;
@@ -98,6 +116,7 @@ struct ranks {
     bool is_over;
     struct letter *letter;
     struct sti_verdict verdict;
+    struct reading reading;
     unsigned char small[HEAD_BYTES + STK_ERROR_MESSAGE_SIZE];
     uint32_t n_small;
     unsigned char body[BODY_BYTES];
@@ -213,15 +232,16 @@ answer_verdict(struct ranks *vote, struct sti_comm_incoming *incoming,
                const struct sti_verdict *verdict)
 {
     size_t n_text = strlen(verdict->text);
-    char *bytes = sti_mem_new(8 + n_text, 1);
+    char *bytes = sti_mem_new(VERDICT_BYTES + n_text, 1);
     struct letter *letter = NULL;
 
     if (bytes) {
         put((unsigned char *)bytes, verdict->writer, 4);
         put((unsigned char *)bytes + 4,
             (verdict->keep_parts ? KEEP_PARTS : 0) | (verdict->must_drain ? MUST_DRAIN : 0), 4);
-        memcpy(bytes + 8, verdict->text, n_text);
-        letter = letter_new(vote, bytes, 8 + n_text);
+        put((unsigned char *)bytes + 8, verdict->n_published, 8);
+        memcpy(bytes + VERDICT_BYTES, verdict->text, n_text);
+        letter = letter_new(vote, bytes, VERDICT_BYTES + n_text);
     }
     answer(vote, incoming, verdict->code, letter); /* without words where there is no memory */
     letter_drop(letter);
@@ -425,13 +445,33 @@ ranks_tally(struct sti_vote *base, uint64_t serial, struct sti_ballot *ballots,
     return n_here == vote->world;
 }
 
+static int
+ranks_publish(struct sti_vote *base, uint64_t serial, char *bytes, uint64_t n_bytes)
+{
+    struct ranks *vote = ranks_of(base);
+
+    letter_drop(vote->published);
+    vote->published = letter_new(vote, bytes, n_bytes);
+    vote->published_serial = serial;
+    return vote->published ? 0 : -ENOMEM;
+}
+
+static bool
+has_published(const struct ranks *vote, uint64_t serial)
+{
+    return vote->published && vote->published_serial == serial;
+}
+
 static void
-ranks_decide(struct sti_vote *base, uint64_t serial, const struct sti_verdict *verdict)
+ranks_decide(struct sti_vote *base, uint64_t serial, const struct sti_verdict *given)
 {
     struct ranks *vote = ranks_of(base);
     struct round *round = &vote->rounds[serial % 2];
+    struct sti_verdict decided = *given;
+    const struct sti_verdict *verdict = &decided;
 
-    vote->decided[serial % REMEMBERED] = (struct decided){serial, *verdict};
+    decided.n_published = has_published(vote, serial) ? vote->published->n_bytes : 0;
+    vote->decided[serial % REMEMBERED] = (struct decided){serial, decided};
     if (round->serial != serial)
         return;
     round->is_decided = true;
@@ -484,13 +524,14 @@ on_answered(struct sti_comm_request *request)
         vote->retry_ns = now_ns + RETRY_NS;
         wake(vote);
     } else {
-        if (request->n_bytes >= 8) {
-            size_t n_text = request->n_bytes - 8;
+        if (request->n_bytes >= VERDICT_BYTES) {
+            size_t n_text = request->n_bytes - VERDICT_BYTES;
 
             verdict.writer = (uint32_t)get(vote->body, 4);
             verdict.keep_parts = (get(vote->body + 4, 4) & KEEP_PARTS) != 0;
             verdict.must_drain = (get(vote->body + 4, 4) & MUST_DRAIN) != 0;
-            memcpy(verdict.text, vote->body + 8, n_text);
+            verdict.n_published = get(vote->body + 8, 8);
+            memcpy(verdict.text, vote->body + VERDICT_BYTES, n_text);
             verdict.text[n_text < sizeof(verdict.text) ? n_text : sizeof(verdict.text) - 1] = '\0';
         }
         know(vote, &verdict);
@@ -533,6 +574,9 @@ ranks_cast(struct sti_vote *base, uint32_t writer, uint64_t serial, const struct
         take_ballot(vote, round, writer, ballot);
         return;
     }
+    assert(!vote->reading.is_asking); /* the saver has waited for it */
+    sti_mem_free(vote->reading.bytes);
+    vote->reading = (struct reading){0};
     vote->serial = serial;
     vote->code = ballot.code;
     vote->is_over = false;
@@ -574,6 +618,83 @@ ranks_verdict(struct sti_vote *base, uint64_t serial, struct sti_verdict *ret_ve
     return vote->is_over;
 }
 
+/* ---- what is published -------------------------------------------------------------- */
+
+static void
+on_read(struct sti_comm_request *request)
+{
+    struct ranks *vote = request->context;
+    struct reading *reading = &vote->reading;
+
+    reading->is_asking = false;
+    if (request->result == 0 && request->code == 0 && request->has_crc &&
+        request->n_bytes == reading->n_bytes &&
+        request->crc == sti_crc32c(0, reading->bytes, request->n_bytes))
+        reading->code = 1;
+    else if (request->result == -ECANCELED)
+        reading->code = -ECANCELED;
+    else if (request->result == 0 && request->code < 0 && request->code != -EAGAIN)
+        reading->code = request->code; /* it has gone on without this rank */
+    else
+        reading->retry_ns = sti_clock_ns() + RETRY_NS;
+    wake(vote);
+}
+
+static void
+ask_for_published(struct ranks *vote, uint64_t now_ns)
+{
+    struct reading *reading = &vote->reading;
+
+    if (reading->due_ns == 0) {
+        reading->due_ns = now_ns + 2 * vote->opts.timeout_ns;
+        reading->n_bytes = vote->verdict.n_published;
+        reading->bytes =
+            reading->n_bytes <= STI_COMM_BODY_MAX ? sti_mem_new(reading->n_bytes, 1) : NULL;
+    }
+    if (!reading->bytes || now_ns >= reading->due_ns || vote->is_leaving) {
+        reading->code = !reading->bytes ? -ENOMEM : vote->is_leaving ? -ECANCELED : -ETIMEDOUT;
+        return;
+    }
+    write_head(reading->head, FETCH, 0, vote->serial, 0);
+    reading->request = (struct sti_comm_request){.peer = 0,
+                                                 .verb = vote->opts.verb,
+                                                 .small = reading->head,
+                                                 .n_small = HEAD_BYTES,
+                                                 .into = reading->bytes,
+                                                 .into_bytes = reading->n_bytes,
+                                                 .done = on_read,
+                                                 .context = vote};
+    reading->is_asking = sti_comm_request(vote->opts.comm, &reading->request) == 0;
+    reading->retry_ns = now_ns + RETRY_NS;
+}
+
+static int
+ranks_published(struct sti_vote *base, uint64_t serial, const char **ret_bytes,
+                uint64_t *ret_n_bytes, uint64_t *ret_due_ns)
+{
+    struct ranks *vote = ranks_of(base);
+    struct reading *reading = &vote->reading;
+    uint64_t now_ns = sti_clock_ns();
+
+    *ret_due_ns = UINT64_MAX;
+    if (vote->rank == 0) {
+        if (!has_published(vote, serial))
+            return -ENOENT;
+        *ret_bytes = vote->published->bytes;
+        *ret_n_bytes = vote->published->n_bytes;
+        return 1;
+    }
+    if (vote->serial != serial || !vote->is_over || vote->verdict.n_published == 0)
+        return -ENOENT;
+    if (reading->code == 0 && !reading->is_asking && now_ns >= reading->retry_ns)
+        ask_for_published(vote, now_ns);
+    if (reading->code == 0 && !reading->is_asking)
+        *ret_due_ns = reading->retry_ns;
+    *ret_bytes = reading->bytes;
+    *ret_n_bytes = reading->n_bytes;
+    return reading->code;
+}
+
 /* ---- all --------------------------------------------------------------------------- */
 
 void
@@ -590,6 +711,8 @@ sti_vote_ranks_on_request(void *context, struct sti_comm_incoming *incoming)
     else if (what == FETCH && incoming->from == 0 && vote->letter &&
              get(head + 8, 8) == vote->serial)
         answer(vote, incoming, 0, vote->letter);
+    else if (what == FETCH && vote->rank == 0 && has_published(vote, get(head + 8, 8)))
+        answer(vote, incoming, 0, vote->published);
     else
         answer(vote, incoming, -ENOENT, NULL);
 }
@@ -609,6 +732,8 @@ sti_vote_ranks_leave(struct sti_vote *base)
     vote->is_leaving = true;
     if (vote->is_asking)
         sti_comm_cancel(vote->opts.comm, &vote->request);
+    if (vote->reading.is_asking)
+        sti_comm_cancel(vote->opts.comm, &vote->reading.request);
     for (struct fetch *fetch = vote->fetches; fetch; fetch = fetch->next)
         sti_comm_cancel(vote->opts.comm, &fetch->request);
     for (int at = 0; at < 2; at++)
@@ -626,7 +751,7 @@ sti_vote_ranks_is_idle(const struct sti_vote *base)
 {
     const struct ranks *vote = (const struct ranks *)(const void *)base;
 
-    return !vote->is_asking && !vote->fetches && vote->n_lent == 0;
+    return !vote->is_asking && !vote->reading.is_asking && !vote->fetches && vote->n_lent == 0;
 }
 
 static void
@@ -640,6 +765,8 @@ ranks_free(struct sti_vote *base)
         sti_mem_free(vote->rounds[at].entries);
     }
     letter_drop(vote->letter);
+    letter_drop(vote->published);
+    sti_mem_free(vote->reading.bytes);
     sti_mem_free(vote);
 }
 
@@ -647,6 +774,8 @@ static const struct sti_vote_method method = {.free = ranks_free,
                                               .join = ranks_join,
                                               .cast = ranks_cast,
                                               .tally = ranks_tally,
+                                              .publish = ranks_publish,
+                                              .published = ranks_published,
                                               .decide = ranks_decide,
                                               .verdict = ranks_verdict};
 
