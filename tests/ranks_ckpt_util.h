@@ -59,6 +59,14 @@ scene_of(const struct rank *rank);
 void
 node_dir(const struct scene *scene, uint32_t node, char path[300]);
 
+/* The writers of the parts of a step on a node, as bits; 0x80000000 where a manifest is left. */
+uint32_t
+writers_on(const struct scene *scene, uint32_t node, uint64_t step);
+
+/* Saves what a rank holds at a step, and waits; the result must be as expected. */
+void
+save_at(struct rank *rank, stk_ckpt *ckpt, uint64_t step, int expected, stk_error *err);
+
 /* Opens a rank's checkpointer, or fails the test. */
 stk_ckpt *
 open_ckpt(struct rank *rank);

@@ -81,6 +81,9 @@ test_options(void **unused)
         {{STK_CKPT_OPTS_INIT, .read_only = 2}, "read_only"},
         {{STK_CKPT_OPTS_INIT, .node_local = 2}, "node_local"},
         {{STK_CKPT_OPTS_INIT, .node_local = 1}, NULL}, /* without other ranks */
+        {{STK_CKPT_OPTS_INIT, .partner = 1}, "node_local"},
+        {{STK_CKPT_OPTS_INIT, .node_local = 1, .partner = 2}, "partner"},
+        {{STK_CKPT_OPTS_INIT, .node_local = 1, .partner = 1}, NULL}, /* see ranks_ckpt_partner */
         {{STK_CKPT_OPTS_INIT, .roots = "relative"}, "relative"},
     };
     (void)unused;

@@ -3,9 +3,7 @@
  * Ranks on nodes with storage of their own, over every method: what they save together lies on all
  * nodes, any number of ranks loads it from there, and what is lost with a node is told.
  */
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,40 +34,6 @@ slurp(const char *path, size_t *ret_n)
     *ret_n = fread(bytes, 1, 1 << 20, file);
     assert_int_equal(fclose(file), 0);
     return bytes;
-}
-
-/* The writers of the parts of a step on a node, as bits; 0x80000000 where a manifest is left. */
-static uint32_t
-writers_on(const struct scene *scene, uint32_t node, uint64_t step)
-{
-    char dir[300];
-    char prefix[32];
-    char path[600];
-    uint32_t writers = 0;
-
-    node_dir(scene, node, dir);
-    (void)snprintf(prefix, sizeof(prefix), "step-%u.", (unsigned)step);
-    DIR *top = opendir(dir);
-    assert_non_null(top);
-    for (struct dirent *entry; (entry = readdir(top));) {
-        if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
-            continue;
-        if (strstr(entry->d_name, ".tmp"))
-            writers |= 0x80000000u;
-        (void)snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name);
-        DIR *parts = opendir(path);
-        assert_non_null(parts);
-        for (struct dirent *part; (part = readdir(parts));) {
-            unsigned writer;
-            unsigned number;
-
-            if (sscanf(part->d_name, "part-%u-%u.bin", &writer, &number) == 2)
-                writers |= 1u << writer;
-        }
-        assert_int_equal(closedir(parts), 0);
-    }
-    assert_int_equal(closedir(top), 0);
-    return writers;
 }
 
 static bool
@@ -120,29 +84,13 @@ expect_on_nodes(const struct scene *scene, uint32_t world, uint64_t step)
 /* ---- saving and loading ------------------------------------------------------------- */
 
 static void
-save_step(struct rank *rank, stk_ckpt *ckpt, uint64_t step, int expected, stk_error *err)
-{
-    struct held held;
-
-    hold(&held, rank->rank, rank->job->world, step);
-    stk_save save = save_of(&held, step);
-    int rc = stk_ckpt_save(ckpt, &save, err);
-    if (rc == 0)
-        rc = stk_ckpt_wait(ckpt, STK_DURABLE_LOCAL, STK_FOREVER, err);
-    if (rc != expected)
-        fail_msg("rank %u, step %u: %d, %s", rank->rank, (unsigned)step, rc,
-                 rc < 0 ? err->message : "it was saved");
-    let_go(&held);
-}
-
-static void
 save_three(struct rank *rank)
 {
     stk_ckpt *ckpt = open_ckpt(rank);
     stk_error err;
 
     for (uint64_t step = 1; step <= 3; step++)
-        save_step(rank, ckpt, step, 0, &err);
+        save_at(rank, ckpt, step, 0, &err);
     stk_ckpt_close(ckpt);
 }
 
@@ -337,10 +285,10 @@ save_again(struct rank *rank)
     stk_ckpt *ckpt = open_ckpt(rank);
     stk_error err;
 
-    save_step(rank, ckpt, 3, -EEXIST, &err);
+    save_at(rank, ckpt, 3, -EEXIST, &err);
     if (rank->rank != 2)
         assert_int_equal(err.rank, 2);
-    save_step(rank, ckpt, 4, 0, &err);
+    save_at(rank, ckpt, 4, 0, &err);
     stk_ckpt_close(ckpt);
 }
 
@@ -378,13 +326,13 @@ save_without_a_manifest(struct rank *rank)
     stk_error err;
     char dir[300];
 
-    save_step(rank, ckpt, 1, 0, &err);
+    save_at(rank, ckpt, 1, 0, &err);
     job_meet(rank->job);
     node_dir(scene_of(rank), 1, dir);
     if (rank->rank == 2)
         scratch_remove(dir);
     job_meet(rank->job);
-    save_step(rank, ckpt, 2, -ENOENT, &err);
+    save_at(rank, ckpt, 2, -ENOENT, &err);
     if (!strstr(err.message, "manifest's directory"))
         fail_msg("%s", err.message);
     if (rank->rank != 2)

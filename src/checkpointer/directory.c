@@ -249,6 +249,8 @@ sti_checkpointer_prune(struct sti_checkpointer *checkpointer, uint32_t keep, boo
     sti_saver_drain(checkpointer->saver); /* its own removals may still go on */
     if (checkpointer->drain)
         sti_saver_drain(checkpointer->drain);
+    if (checkpointer->copier)
+        sti_saver_drain(checkpointer->copier);
     int n_scans = sti_checkpointer_scans(checkpointer, scans, err);
     if (n_scans < 0)
         return n_scans;

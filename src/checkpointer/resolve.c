@@ -97,6 +97,7 @@ sti_ckpt_resolve(struct sti_ckpt_resolved *ret_resolved, const stk_ckpt_opts *op
         .is_alone = opts->alone == 1 || opts->read_only == 1,
         .is_checked = opts->check_replicas == 1,
         .is_of_node = opts->node_local == 1,
+        .has_partner = opts->partner == 1,
         .writers = opts->writers,
         .shared_every = opts->shared_every ? opts->shared_every : 1,
         .shared_keep = opts->shared_keep ? opts->shared_keep : DEFAULT_KEEP,
@@ -111,11 +112,12 @@ sti_ckpt_resolve(struct sti_ckpt_resolved *ret_resolved, const stk_ckpt_opts *op
     if (rc < 0)
         return rc;
     if (opts->buffered > 1 || opts->read_only > 1 || opts->alone > 1 || opts->check_replicas > 1 ||
-        opts->node_local > 1)
+        opts->node_local > 1 || opts->partner > 1)
         return sti_error_set(
-            err, -EINVAL, "buffered, read_only, alone, check_replicas and node_local are 0 or 1");
-    if (opts->reserved != 0)
-        return sti_error_set(err, -EINVAL, "reserved is not 0");
+            err, -EINVAL,
+            "buffered, read_only, alone, check_replicas, node_local and partner are 0 or 1");
+    if (opts->partner == 1 && opts->node_local == 0)
+        return sti_error_set(err, -EINVAL, "partner: it needs node_local");
     if (opts->writers > STK_WRITERS_SOCKET)
         return sti_error_set(err, -EINVAL, "writers %" PRIu32 " is no stk_writers", opts->writers);
     if (resolved.slots < 2 || resolved.slots > SLOTS_MAX)

@@ -29,6 +29,7 @@ enum fact {
     FACT_WRITERS,
     FACT_SHARED,
     FACT_NODE_LOCAL,
+    FACT_PARTNER,
     FACTS_ALIKE, /* those before are the same on all ranks */
     FACT_CODE = FACTS_ALIKE,
     FACT_SESSION,
@@ -37,9 +38,13 @@ enum fact {
 };
 
 static const char *const names[FACTS_ALIKE] = {
-    [FACT_VERSION] = "version of the vote", [FACT_CHUNK_BYTES] = "chunk_bytes",
-    [FACT_CHECKED] = "check_replicas",      [FACT_WRITERS] = "writers",
-    [FACT_SHARED] = "shared directories",   [FACT_NODE_LOCAL] = "node_local",
+    [FACT_VERSION] = "version of the vote",
+    [FACT_CHUNK_BYTES] = "chunk_bytes",
+    [FACT_CHECKED] = "check_replicas",
+    [FACT_WRITERS] = "writers",
+    [FACT_SHARED] = "shared directories",
+    [FACT_NODE_LOCAL] = "node_local",
+    [FACT_PARTNER] = "partner",
 };
 
 _Static_assert(FACTS * 8 <= STI_COMM_SHARE_MAX, "facts are a share of a gathering");
@@ -120,6 +125,7 @@ agree(struct sti_team *team, const struct sti_team_opts *opts, stk_error *err)
                             [FACT_WRITERS] = opts->writers,
                             [FACT_SHARED] = opts->is_shared,
                             [FACT_NODE_LOCAL] = opts->is_of_node,
+                            [FACT_PARTNER] = opts->has_partner,
                             [FACT_CODE] = (uint64_t)(int64_t)opts->code,
                             [FACT_SESSION] = opts->session,
                             [FACT_SOCKET] =
@@ -234,6 +240,32 @@ find_keepers(struct sti_team *team)
     return 0;
 }
 
+/* The ranks of a node take the parts of the node before it in turn. The header is on rank 0's. */
+static int
+share_parts(struct sti_team *team)
+{
+    const struct sti_comm *comm = sti_peers_comm(peers_of(team));
+    uint32_t n = sti_comm_nodes(comm);
+    uint32_t own = sti_comm_node_of(comm, team->rank);
+    uint32_t before = (own + n - 1) % n;
+    uint32_t n_own = 0;
+    uint32_t turn = 0;
+    uint32_t mine = 0;
+
+    team->takes = sti_mem_new((size_t)team->world + 1, sizeof(team->takes[0]));
+    if (!team->takes)
+        return -ENOMEM;
+    for (uint32_t rank = 0; rank < team->world; rank++) {
+        if (rank == team->rank)
+            mine = n_own;
+        n_own += sti_comm_node_of(comm, rank) == own;
+    }
+    for (uint32_t writer = 0; writer <= team->world; writer++)
+        if (sti_comm_node_of(comm, writer % team->world) == before)
+            team->takes[writer] = turn++ % n_own == mine;
+    return 0;
+}
+
 /* What a team is without its agreement. */
 static int
 set_up(struct sti_team *team, const struct sti_team_opts *opts)
@@ -253,6 +285,8 @@ set_up(struct sti_team *team, const struct sti_team_opts *opts)
         rc = open_depot(team, opts);
     if (rc == 0)
         rc = find_keepers(team);
+    if (rc == 0)
+        rc = share_parts(team);
     if (rc < 0)
         sti_team_leave(team);
     return rc;
@@ -349,6 +383,7 @@ sti_team_leave(struct sti_team *team)
         sti_vote_free(team->votes[at].vote);
     sti_mem_free(team->places);
     sti_mem_free(team->keepers);
+    sti_mem_free(team->takes);
     sti_cond_fini(&team->ended);
     sti_mutex_fini(&team->lock);
     *team = (struct sti_team){0};

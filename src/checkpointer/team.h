@@ -17,7 +17,13 @@
 #include "engine/peers.h"
 
 /* What is voted on apart from each other. */
-enum sti_team_topic { STI_TEAM_SAVES, STI_TEAM_COPIES, STI_TEAM_COMMITS, STI_TEAM_TOPICS };
+enum sti_team_topic {
+    STI_TEAM_SAVES,
+    STI_TEAM_COPIES,
+    STI_TEAM_COMMITS,
+    STI_TEAM_PARTNERS,
+    STI_TEAM_TOPICS
+};
 
 /* A vote, and the port where it is asked. */
 struct sti_team_vote {
@@ -35,6 +41,7 @@ struct sti_team {
     struct sti_nodes nodes; /* the others, the next one first */
     uint32_t *keepers;      /* the first rank of each node */
     bool is_keeper;         /* this one is */
+    uint8_t *takes;         /* of each rank, and the header: this one copies its parts */
     uint32_t rank;
     uint32_t world;
     uint64_t session; /* the same on all ranks */
@@ -49,7 +56,8 @@ struct sti_team {
  * code         of this rank's opening so far: a rank that cannot open says so, so that the others
  *              do not wait for it.
  * session      this rank's own; rank 0's is taken.
- * chunk_bytes, is_checked, writers, is_shared and is_of_node must be the same on all ranks.
+ * chunk_bytes, is_checked, writers, is_shared, is_of_node and has_partner must be the same on all
+ * ranks.
  * roots        n_roots of this rank's, to be given to others; borrowed until it leaves.
  * timeout_ns   of the vote.
  */
@@ -59,8 +67,9 @@ struct sti_team_opts {
     uint64_t session;
     uint32_t chunk_bytes;
     bool is_checked;
-    bool is_shared;  /* there is a shared directory */
-    bool is_of_node; /* directory and roots are each node's own */
+    bool is_shared;   /* there is a shared directory */
+    bool is_of_node;  /* directory and roots are each node's own */
+    bool has_partner; /* they are copied to another node */
     const struct sti_root *roots;
     uint32_t n_roots;
     uint32_t writers; /* stk_writers */

@@ -35,7 +35,7 @@ struct sti_retain_found {
     char id[STI_ID_SIZE]; /* gone ones */
 };
 
-#define STI_RETAIN_BUSY_MAX 4u
+#define STI_RETAIN_BUSY_MAX 20u
 
 /* Set dir_fd, keep, protect_step, is_of_node and what is busy, all else zero. */
 struct sti_retain {

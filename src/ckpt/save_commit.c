@@ -34,7 +34,7 @@ sti_stage_directory(const struct sti_save *save)
 const char *
 sti_stage_name_of(const struct sti_save *save)
 {
-    return save->is_drain ? "shared copy" : "save";
+    return save->is_drain ? "shared copy" : save->is_pull ? "partner copy" : "save";
 }
 
 void
@@ -244,6 +244,27 @@ static const struct sti_stage node_stages[] = {
 };
 #define N_NODE_STAGES (sizeof(node_stages) / sizeof(node_stages[0]))
 
+/* Of copies from another node: their manifest is here already. */
+static const struct sti_stage pull_stages[] = {
+    {"look at the manifest", sti_stage_look_at_manifest, sti_stage_check_manifest_seen, NULL,
+     STI_STAGE_ALL},
+    {"read the manifest", sti_stage_read_manifest, sti_stage_check_manifest_read, NULL,
+     STI_STAGE_ALL},
+    {"make directory", sti_stage_make_dirs, sti_stage_check_made, NULL, STI_STAGE_ALL},
+    {"create", sti_stage_open_parts, sti_stage_check_opened, NULL, STI_STAGE_ALL},
+    {"reserve space", sti_stage_reserve, sti_stage_check_reserved, NULL, STI_STAGE_ALL},
+    {"write", sti_stage_begin_writing, NULL, sti_stage_is_written, STI_STAGE_ALL},
+    {"set size", sti_stage_set_sizes, NULL, NULL, STI_STAGE_ALL},
+    {"sync", sti_stage_sync_parts, NULL, NULL, STI_STAGE_ALL},
+    {"close", sti_stage_close_parts, sti_stage_check_closed, NULL, STI_STAGE_ALL},
+    {"sync directory", sti_stage_sync_part_dirs, NULL, NULL, STI_STAGE_ALL},
+    {"sync root", sti_stage_sync_roots, NULL, NULL, STI_STAGE_ALL},
+    {"vote on the copy", sti_stage_vote_again, NULL, sti_stage_is_tallied, STI_STAGE_ALL},
+    {"decide", sti_stage_decide, NULL, sti_stage_is_decided, STI_STAGE_ALL},
+    {"acknowledge", sti_stage_acknowledge, NULL, NULL, STI_STAGE_ALL},
+};
+#define N_PULL_STAGES (sizeof(pull_stages) / sizeof(pull_stages[0]))
+
 /* ---- undoing ----------------------------------------------------------------------- */
 
 /* Results are not looked at: what cannot be removed lies under a name that is never used
@@ -326,6 +347,7 @@ sti_stage_current(const struct sti_save *save)
 {
     return save->is_undoing            ? &undo_stages[save->stage]
            : save->is_drain            ? &drain_stages[save->stage]
+           : save->is_pull             ? &pull_stages[save->stage]
            : save->saver->opts.commits ? &node_stages[save->stage]
                                        : &stages[save->stage];
 }
@@ -335,6 +357,7 @@ count_stages(const struct sti_save *save)
 {
     return save->is_undoing            ? N_UNDO_STAGES
            : save->is_drain            ? N_DRAIN_STAGES
+           : save->is_pull             ? N_PULL_STAGES
            : save->saver->opts.commits ? N_NODE_STAGES
                                        : N_STAGES;
 }

@@ -142,6 +142,17 @@ void
 sti_stage_encode_own(const struct sti_save *save, struct sti_text *text,
                      void (*encode)(const struct sti_manifest *manifest, struct sti_text *text));
 
+/* ---- what is pulled (save_pull.c) ---------------------------------------------------- */
+
+void
+sti_stage_look_at_manifest(struct sti_save *save);
+int
+sti_stage_check_manifest_seen(struct sti_save *save, struct sti_chore *chore);
+void
+sti_stage_read_manifest(struct sti_save *save);
+int
+sti_stage_check_manifest_read(struct sti_save *save, struct sti_chore *chore);
+
 /* ---- the manifest (save_manifest.c) ------------------------------------------------- */
 
 /* Whether the step is free in this node's directory: what is published goes to all of them. */

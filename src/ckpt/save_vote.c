@@ -401,7 +401,7 @@ sti_stage_wait_for_drains(struct sti_save *save)
 bool
 sti_stage_may_drain(struct sti_save *save)
 {
-    return save->saver->opts.writer != 0 || sti_save_may_drain(save);
+    return save->saver->opts.writer != 0 || (sti_save_may_drain(save) && sti_save_may_pull(save));
 }
 
 void
@@ -409,5 +409,7 @@ sti_stage_acknowledge(struct sti_save *save)
 {
     if (save->must_drain && save->result == 0)
         sti_save_announce_drain(save);
+    if (save->result == 0)
+        sti_save_announce_pull(save);
     sti_saver_acknowledge(save);
 }

@@ -19,6 +19,14 @@
 #include "io/aio.h"
 
 struct sti_saver;
+struct sti_depot;
+
+/* What a saver that copies from another node takes from there; borrowed until closed. */
+struct sti_pull {
+    struct sti_depot *depot; /* slots are no larger than what it answers */
+    uint32_t peer;           /* the keeper of that node */
+    const uint8_t *takes;    /* of each writer, and of the header's: whether its parts are taken */
+};
 
 #define STI_SAVES_MAX 8u
 
@@ -43,6 +51,9 @@ struct sti_saver;
  * drain_every  which: every so many-th, or the next one after it where a copy is still under way;
  *              0: those that ask for it.
  * is_drain     this one does so: it has one root, and nobody saves with it.
+ * copier       copies what is durable from another node to this one, each save; NULL: nobody does.
+ *              Freed after this one.
+ * pull         this one does so, to the roots of the saver that it copies for.
  */
 struct sti_saver_opts {
     struct sti_aio *aio;
@@ -66,6 +77,8 @@ struct sti_saver_opts {
     struct sti_saver *drain;
     uint32_t drain_every;
     bool is_drain;
+    struct sti_saver *copier;
+    const struct sti_pull *pull;
 };
 
 /* A tensor that this writer holds. data: borrowed for the call, or, with is_stable, until it
