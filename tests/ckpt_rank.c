@@ -11,8 +11,8 @@
  *         alone: loads the newest and compares it; fails below step LEAST (-1: there may be none)
  *
  * Who it is, and where rank 0 is: RANK, WORLD_SIZE, STOKER_ADDR, STOKER_PORT; how long it waits for
- * the others: START_MS. With PER_NODE ranks on a node each node has a directory of its own in DIR, and
- * what is durable is so on a partner node, too.
+ * the others: START_MS. With PER_NODE ranks on a node each node has a directory of its own in
+ * DIR, and what is durable is so on a partner node, too.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Four ranks on two nodes, each with a directory of its own, save with copies on the other node over
-UCX. One rank is killed or stopped at random moments, and when the manifest is being written on the
-second node (between the first verdict and the second vote); then its node's directory is gone, too.
-The others end in time, and what anybody said to be durable is loaded by the next job, every byte.
+"""Four ranks on two nodes, each with a directory of its own, save with copies on the other node
+over UCX. One rank is killed or stopped at random moments, and when the manifest is being written on
+the second node (between the first verdict and the second vote); then its node's directory is gone,
+too. The others end in time, and what anybody said to be durable is loaded by the next job, every
+byte.
 
     rank_ckpt_nodes.py CKPT_RANK
 

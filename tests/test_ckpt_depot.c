@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a node gives to others, over every method: steps, manifests and parts, byte for byte, and
- * nothing else, whatever is asked for and however.
+ * What a node gives to others, over every method: steps, manifests and parts, byte for
+ * byte, and nothing else, whatever is asked for and however.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -58,7 +58,8 @@ make_dir(const char *path)
     assert_int_equal(mkdir(path, 0777), 0);
 }
 
-/* Two steps and their parts, a file that is none of ours, and a manifest that is no file. */
+/* Two steps and their parts, a file that is none of ours, and a manifest that is no
+ * file. */
 static void
 fill_roots(struct yard *yard)
 {
@@ -204,7 +205,7 @@ run(struct yard *yard, struct sti_depot_ask *ask)
     return ask->result;
 }
 
-/* ---- what is there ----------------------------------------------------------------- */
+/* ---- what is there -------------------------------------------------------------- */
 
 static void
 read_all(struct yard *yard)
@@ -258,7 +259,7 @@ test_what_is_there(void **unused)
     for_each_method(read_all);
 }
 
-/* ---- what is not, and what is refused ------------------------------------------------- */
+/* ---- what is not, and what is refused ------------------------------------------- */
 
 static void
 refuse_all(struct yard *yard)
@@ -315,7 +316,7 @@ test_what_is_refused(void **unused)
     for_each_method(refuse_all);
 }
 
-/* ---- noise ------------------------------------------------------------------------- */
+/* ---- noise ---------------------------------------------------------------------- */
 
 struct noise {
     struct yard *yard;
@@ -333,7 +334,8 @@ on_noise(struct sti_comm_request *request)
     noise->yard->n_done++;
 }
 
-/* A good question of which some bytes are others, or bytes of no meaning; of any length. */
+/* A good question of which some bytes are others, or bytes of no meaning; of any
+ * length. */
 static void
 draw(struct noise *noise, uint64_t *seed)
 {
@@ -402,7 +404,7 @@ test_noise(void **unused)
     for_each_method(make_noise);
 }
 
-/* ---- many at a time, and the end ------------------------------------------------------ */
+/* ---- many at a time, and the end ------------------------------------------------ */
 
 #define MANY 60u
 

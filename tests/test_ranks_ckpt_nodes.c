@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks on nodes with storage of their own, over every method: what they save together lies on all
- * nodes, any number of ranks loads it from there, and what is lost with a node is told.
+ * Ranks on nodes with storage of their own, over every method: what they save together
+ * lies on all nodes, any number of ranks loads it from there, and what is lost with a
+ * node is told.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -17,7 +18,7 @@
 
 #include "ranks_ckpt_util.h"
 
-/* ---- what lies where --------------------------------------------------------------- */
+/* ---- what lies where ------------------------------------------------------------ */
 
 /* The bytes of a file, to be freed; NULL: there is none. */
 static char *
@@ -81,7 +82,7 @@ expect_on_nodes(const struct scene *scene, uint32_t world, uint64_t step)
     free(first);
 }
 
-/* ---- saving and loading ------------------------------------------------------------- */
+/* ---- saving and loading --------------------------------------------------------- */
 
 static void
 save_three(struct rank *rank)
@@ -156,7 +157,7 @@ test_nodes_save_one_checkpoint(void **state)
     for_each_comm(save_and_load);
 }
 
-/* ---- what is lost ------------------------------------------------------------------- */
+/* ---- what is lost --------------------------------------------------------------- */
 
 /* scene->wrong: the node that is new. */
 static void
@@ -276,7 +277,7 @@ test_damage_on_another_node(void **state)
     for_each_comm(damage);
 }
 
-/* ---- what goes wrong while saving ---------------------------------------------------- */
+/* ---- what goes wrong while saving ----------------------------------------------- */
 
 /* A step that one node has already is refused before any node has it anew. */
 static void
@@ -316,8 +317,8 @@ test_a_step_that_one_node_has(void **state)
     for_each_comm(have_it_already);
 }
 
-/* The keeper of the second node cannot write its manifest: the save fails on all, but what the
- * others have committed is there. */
+/* The keeper of the second node cannot write its manifest: the save fails on all, but
+ * what the others have committed is there. */
 static void
 save_without_a_manifest(struct rank *rank)
 {
@@ -369,7 +370,7 @@ test_a_keeper_that_cannot_commit(void **state)
     for_each_comm(fail_to_commit);
 }
 
-/* ---- options ------------------------------------------------------------------------ */
+/* ---- options -------------------------------------------------------------------- */
 
 static void
 open_differently(struct rank *rank)

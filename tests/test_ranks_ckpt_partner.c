@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies on another node, over every method: what is acknowledged with them survives the loss of any
- * one node, byte for byte, and what is not is told.
+ * Copies on another node, over every method: what is acknowledged with them survives the
+ * loss of any one node, byte for byte, and what is not is told.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -16,7 +16,7 @@
 
 #include "ranks_ckpt_util.h"
 
-/* ---- what survives ------------------------------------------------------------------ */
+/* ---- what survives -------------------------------------------------------------- */
 
 static void
 save_three(struct rank *rank)
@@ -114,7 +114,7 @@ test_any_one_node_may_be_lost(void **state)
     for_each_comm(lose_nodes);
 }
 
-/* ---- what does not -------------------------------------------------------------------- */
+/* ---- what does not -------------------------------------------------------------- */
 
 static void
 load_nothing(struct rank *rank)
@@ -153,7 +153,7 @@ test_two_nodes_are_lost(void **state)
     for_each_comm(lose_two);
 }
 
-/* ---- many saves ------------------------------------------------------------------------ */
+/* ---- many saves ----------------------------------------------------------------- */
 
 /* Nobody waits for copies, and old ones are removed: none under its copier. */
 static void
@@ -224,9 +224,10 @@ test_many_saves_and_a_shared_directory(void **state)
     for_each_comm(hurry);
 }
 
-/* ---- what goes wrong --------------------------------------------------------------------- */
+/* ---- what goes wrong ------------------------------------------------------------ */
 
-/* On one machine a root is one place for all nodes: a part is there already, and stays. */
+/* On one machine a root is one place for all nodes: a part is there already, and
+ * stays. */
 static void
 fail_to_copy(struct rank *rank)
 {

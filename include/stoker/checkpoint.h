@@ -130,9 +130,10 @@ typedef struct stk_ckpt_opts {
  * may be NULL. ret_ckpt: returns owned, closed with stk_ckpt_close() before its engine.
  * Leaves what crashed writers left as it is; see STK_PRUNE_ORPHANS.
  * Errors: -EINVAL (err names the option and its range), -E2BIG, STK_E_INFEASIBLE (more
- * slots than there is memory for), -ENOTSUP (partner on one node), -ENOENT, -EACCES, -EROFS, -ENOSPC (err names the
- * root), -ENOMEM. Of ranks also STK_E_MISMATCH (an option differs), -ECANCELED (another rank
- * cannot), -ETIMEDOUT (one has not come); err->rank. Blocks, with ranks until all are there.
+ * slots than there is memory for), -ENOTSUP (partner on one node), -ENOENT, -EACCES, -EROFS,
+ * -ENOSPC (err names the root), -ENOMEM. Of ranks also STK_E_MISMATCH (an option differs),
+ * -ECANCELED (another rank cannot), -ETIMEDOUT (one has not come); err->rank. Blocks, with ranks
+ * until all are there.
  */
 STK_API int
 stk_ckpt_open(stk_ckpt **ret_ckpt, stk_engine *engine, const char *directory,

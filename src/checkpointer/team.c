@@ -260,9 +260,14 @@ share_parts(struct sti_team *team)
             mine = n_own;
         n_own += sti_comm_node_of(comm, rank) == own;
     }
-    for (uint32_t writer = 0; writer <= team->world; writer++)
-        if (sti_comm_node_of(comm, writer % team->world) == before)
-            team->takes[writer] = turn++ % n_own == mine;
+    for (uint32_t writer = 0; writer <= team->world; writer++) {
+        uint32_t where = writer < team->world ? writer : 0;
+
+        if (sti_comm_node_of(comm, where) != before)
+            continue;
+        team->takes[writer] = turn == mine;
+        turn = turn + 1 < n_own ? turn + 1 : 0;
+    }
     return 0;
 }
 

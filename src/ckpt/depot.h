@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What lies in the directory and the roots of this node, given to the ranks of other nodes, and
- * what lies there, asked for. A rank asks for the steps of a directory, for a stretch of a
- * manifest or of a part; what these are called the answering rank makes itself of numbers, an ID
- * and one of its own roots, so nobody reads another file by it.
+ * What lies in the directory and the roots of this node, given to the ranks of other
+ * nodes, and what lies there, asked for. A rank asks for the steps of a directory, for a
+ * stretch of a manifest or of a part; what these are called the answering rank makes
+ * itself of numbers, an ID and one of its own roots, so nobody reads another file by it.
  *
- * Answering is the loop's, and asking is for any thread: the loop takes what is asked to the comm.
+ * Answering is the loop's, and asking is for any thread: the loop takes what is asked to
+ * the comm.
  */
 #ifndef STI_CKPT_DEPOT_H
 #define STI_CKPT_DEPOT_H
@@ -41,9 +42,9 @@ struct sti_depot_opts {
 enum sti_depot_what { STI_DEPOT_STEPS = 1, STI_DEPOT_MANIFEST, STI_DEPOT_PART };
 
 /*
- * What is asked; the depot's from sti_depot_ask() until it is done. STEPS: n_bytes of the numbers
- * of 8 bytes, little-endian, the newest first. MANIFEST, PART: the bytes from offset on, as many
- * as there are; n_bytes 0 asks for the size alone.
+ * What is asked; the depot's from sti_depot_ask() until it is done. STEPS: n_bytes of the
+ * numbers of 8 bytes, little-endian, the newest first. MANIFEST, PART: the bytes from
+ * offset on, as many as there are; n_bytes 0 asks for the size alone.
  *
  * into         room for n_bytes and STI_DEPOT_SIZE_BYTES.
  * has_one_part the part is the only one of its checkpoint, and named so.
@@ -66,8 +67,8 @@ struct sti_depot_ask {
     void (*done)(struct sti_depot_ask *ask);
     void *context;
 
-    /* Written before it is done. result: 0, what the peer says (-ENOENT no such file, -EINVAL ...),
-     * -ENOTCONN it has no checkpointer open, or what it was lost by. */
+    /* Written before it is done. result: 0, what the peer says (-ENOENT no such file,
+     * -EINVAL ...), -ENOTCONN it has no checkpointer open, or what it was lost by. */
     int result;
     uint32_t got_bytes;
     uint64_t file_bytes;

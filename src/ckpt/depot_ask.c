@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Asking other nodes. Threads leave what they ask in a list; the loop takes it to the comm and
- * marks it done. A peer that has too much to do is asked again after a while, and one that did not
- * answer in time is not waited for again for as long: who looks for many things there would wait
- * for each.
+ * Asking other nodes. Threads leave what they ask in a list; the loop takes it to the
+ * comm and marks it done. A peer that has too much to do is asked again after a while,
+ * and one that did not answer in time is not waited for again for as long: who looks for
+ * many things there would wait for each.
  *
  * Invariant: an ask is in one list until it is done, and is not touched after that.
  */
@@ -61,7 +61,7 @@ write_small(struct sti_depot_ask *ask)
     return STI_DEPOT_HEAD_BYTES + (uint32_t)n_root;
 }
 
-/* ---- the loop ---------------------------------------------------------------------- */
+/* ---- the loop ------------------------------------------------------------------- */
 
 static void
 end(struct sti_depot *depot, struct sti_depot_ask *ask, int result)
@@ -207,7 +207,7 @@ sti_depot_is_idle(const struct sti_depot *depot)
     return !depot->under_way && depot->n_serving == 0;
 }
 
-/* ---- any thread -------------------------------------------------------------------- */
+/* ---- any thread ----------------------------------------------------------------- */
 
 uint64_t
 sti_depot_most_bytes(const struct sti_depot *depot)
@@ -249,7 +249,7 @@ sti_depot_run(struct sti_depot *depot, struct sti_depot_ask *ask)
     return ask->result;
 }
 
-/* ---- life -------------------------------------------------------------------------- */
+/* ---- life ----------------------------------------------------------------------- */
 
 void
 sti_depot_set_verb(struct sti_depot *depot, uint32_t verb)

@@ -2,11 +2,11 @@
 /*
  * What the two sides of a depot share; nobody else includes this.
  *
- * What is asked, little-endian: what (u32), n_bytes (u32), step, offset (u64), writer, number
- * (u32), whether it is the only part (u32), the length of the root's path (u32), the ID
- * (STI_ID_SIZE bytes, zeros behind it), the path. The answer: the bytes, then the file's size
- * (u64). A file that is not there is told by STI_DEPOT_NO_FILE, since -ENOENT is what is said for a
- * port that nobody has attached.
+ * What is asked, little-endian: what (u32), n_bytes (u32), step, offset (u64), writer,
+ * number (u32), whether it is the only part (u32), the length of the root's path (u32),
+ * the ID (STI_ID_SIZE bytes, zeros behind it), the path. The answer: the bytes, then the
+ * file's size (u64). A file that is not there is told by STI_DEPOT_NO_FILE, since -ENOENT
+ * is what is said for a port that nobody has attached.
  */
 #ifndef STI_CKPT_DEPOT_INTERNAL_H
 #define STI_CKPT_DEPOT_INTERNAL_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answering other nodes. What is asked comes from anybody and is checked; of a file first its size
- * is looked at, then the bytes are read, directly where that is how they were written, as one more
- * of the device's slower users. A bounded number is answered at a time.
+ * Answering other nodes. What is asked comes from anybody and is checked; of a file first
+ * its size is looked at, then the bytes are read, directly where that is how they were
+ * written, as one more of the device's slower users. A bounded number is answered at a
+ * time.
  *
  * The loop's thread alone, but for the listing.
  */
@@ -40,7 +41,7 @@ struct sti_serve {
     struct sti_serve *next; /* of those that wait */
 };
 
-/* ---- answers ----------------------------------------------------------------------- */
+/* ---- answers -------------------------------------------------------------------- */
 
 static void
 release(struct sti_serve *serve)
@@ -83,7 +84,7 @@ give(struct sti_serve *serve, uint32_t n_bytes, uint64_t file_bytes)
     sti_comm_answer(serve->depot->opts.comm, serve->incoming, &answer);
 }
 
-/* ---- files ------------------------------------------------------------------------- */
+/* ---- files ---------------------------------------------------------------------- */
 
 static void
 on_read(struct sti_aio_op *op)
@@ -206,7 +207,7 @@ look(struct sti_serve *serve)
     sti_aio_submit(serve->depot->opts.aio, &serve->op);
 }
 
-/* ---- the list of steps ------------------------------------------------------------- */
+/* ---- the list of steps ---------------------------------------------------------- */
 
 static int
 note_step(void *context, const char *name, unsigned char d_type)
@@ -271,7 +272,7 @@ list(struct sti_serve *serve)
     sti_aio_submit(serve->depot->opts.aio, &serve->op);
 }
 
-/* ---- what is asked ----------------------------------------------------------------- */
+/* ---- what is asked -------------------------------------------------------------- */
 
 /* One of this node's roots, by its name as manifests have it; NULL: it is none. */
 static const struct sti_root *

@@ -61,7 +61,8 @@ sti_nodes_steps(const struct sti_scan *scan, uint32_t node, uint64_t **ret_steps
     return 0;
 }
 
-/* Reads a manifest of so many bytes, piece by piece; there is room for a size behind them. */
+/* Reads a manifest of so many bytes, piece by piece; there is room for a size behind
+ * them. */
 static int
 read_manifest(const struct sti_scan *scan, uint32_t node, struct sti_depot_ask *ask, char *bytes,
               uint64_t n_bytes)

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A save that is durable goes on as a copy on another node: the ranks of each node pull the parts of
- * the node before it, through its depot, and write them under the names that they have there. Every
- * node has the manifest already, so what to pull is read from the own directory, and when all have
- * voted that theirs is written, the loss of any one node loses nothing of it.
+ * A save that is durable goes on as a copy on another node: the ranks of each node pull
+ * the parts of the node before it, through its depot, and write them under the names that
+ * they have there. Every node has the manifest already, so what to pull is read from the
+ * own directory, and when all have voted that theirs is written, the loss of any one node
+ * loses nothing of it.
  *
- * It is a save of a saver of its own, by the serial of the save that it copies: a rank that does not
- * know what became of that one votes on none, and the numbers of the others still meet.
+ * It is a save of a saver of its own, by the serial of the save that it copies: a rank
+ * that does not know what became of that one votes on none, and the numbers of the others
+ * still meet.
  *
  * The loop's thread alone, but for the jobs that decode and check.
  */
@@ -23,7 +25,7 @@
 #include "ckpt/nodes.h"
 #include "ckpt/save_stages.h"
 
-/* ---- what is copied ---------------------------------------------------------------- */
+/* ---- what is copied ------------------------------------------------------------- */
 
 bool
 sti_save_may_pull(const struct sti_save *save)
@@ -99,7 +101,7 @@ sti_save_begin_pull(const struct sti_save *from)
     sti_aio_wake(copier->opts.aio);
 }
 
-/* ---- the manifest that is here ------------------------------------------------------ */
+/* ---- the manifest that is here -------------------------------------------------- */
 
 void
 sti_stage_look_at_manifest(struct sti_save *save)
@@ -220,7 +222,7 @@ sti_stage_check_manifest_read(struct sti_save *save, struct sti_chore *chore)
     return rc;
 }
 
-/* ---- reading it from the other node --------------------------------------------------- */
+/* ---- reading it from the other node --------------------------------------------- */
 
 static void
 ask(struct sti_slot *slot);
