@@ -235,7 +235,8 @@ writers_on(const struct scene *scene, uint32_t node, uint64_t step)
             unsigned writer;
             unsigned number;
 
-            if (sscanf(part->d_name, "part-%u-%u.bin", &writer, &number) == 2)
+            if (!strstr(part->d_name, ".pull") &&
+                sscanf(part->d_name, "part-%u-%u.bin", &writer, &number) == 2)
                 writers |= 1u << writer;
         }
         assert_int_equal(closedir(parts), 0);

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -112,6 +113,35 @@ test_any_one_node_may_be_lost(void **state)
 {
     (void)state;
     for_each_comm(lose_nodes);
+}
+
+/* A copy that was cut off has all its bytes, and none of them right, but not the part's name. */
+static void
+cut_off(struct scene *scene, const char *comm)
+{
+    char command[1200];
+    char dir[300];
+
+    scene->opts.node_local = 1;
+    scene->opts.partner = 1;
+    scene->per_node = 2;
+    scene->wrong = WORLD;
+    run(scene, comm, WORLD, save_three);
+    node_dir(scene, 1, dir);
+    (void)snprintf(command, sizeof(command),
+                   "set -e; for f in $(ls %s/step-*.*/part-[01]-0.bin); do "
+                   "tr '\\000-\\377' '\\001-\\377\\000' < $f > $f.pull; rm $f; done",
+                   dir);
+    assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c,concurrency-mt-unsafe) */
+    run(scene, comm, WORLD, load_all);
+    assert_int_equal(writers_on(scene, 1, 3) & 3, 0);
+}
+
+static void
+test_a_copy_that_was_cut_off(void **state)
+{
+    (void)state;
+    for_each_comm(cut_off);
 }
 
 /* ---- what does not -------------------------------------------------------------- */
@@ -313,6 +343,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_one_node_may_be_lost),
+        cmocka_unit_test(test_a_copy_that_was_cut_off),
         cmocka_unit_test(test_two_nodes_are_lost),
         cmocka_unit_test(test_many_saves_and_a_shared_directory),
         cmocka_unit_test(test_a_copy_that_fails),

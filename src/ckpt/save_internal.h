@@ -45,8 +45,9 @@ struct sti_stripe {
     /* Of a drain: where the part is read. */
     struct sti_root *from_root;
     char from_path[2 * STI_NAME_SIZE];
-    int from_fd;       /* -1: not open */
-    uint32_t part_idx; /* of a pull: in its manifest */
+    int from_fd;        /* -1: not open */
+    uint32_t part_idx;  /* of a pull: in its manifest */
+    struct statx found; /* of a pull: what has the part's name already */
     struct sti_chore chore;
     struct sti_chore sync_chore;
 };

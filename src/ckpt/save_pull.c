@@ -6,6 +6,9 @@
  * own directory, and when all have voted that theirs is written, the loss of any one node
  * loses nothing of it.
  *
+ * A part gets its name when all of it is synced. So a copy that was cut off is never taken
+ * for a part, whatever its size, in place of the one that it was to be a copy of.
+ *
  * It is a save of a saver of its own, by the serial of the save that it copies: a rank
  * that does not know what became of that one votes on none, and the numbers of the others
  * still meet.
@@ -24,6 +27,10 @@
 #include "base/error.h"
 #include "ckpt/nodes.h"
 #include "ckpt/save_stages.h"
+
+#ifndef RENAME_NOREPLACE
+#define RENAME_NOREPLACE (1 << 0)
+#endif
 
 /* ---- what is copied ------------------------------------------------------------- */
 
@@ -173,7 +180,8 @@ find_root(const struct sti_save *save, const char *path)
     return NULL;
 }
 
-/* The part of another node as a file of this one. Its CRCs are the manifest's. */
+/* The part of another node as a file of this one, which is given its name, from_path, when it is
+ * whole. Its CRCs are the manifest's. */
 static int
 take_part(struct sti_save *save, uint32_t idx)
 {
@@ -193,7 +201,10 @@ take_part(struct sti_save *save, uint32_t idx)
     if (!stripe->root)
         return -ENOENT;
     sti_name_part(name, stripe->part.writer, stripe->part.number, manifest->n_parts);
-    (void)snprintf(stripe->path, sizeof(stripe->path), "%s/%s", save->parts_name, name); /* fits */
+    (void)snprintf(stripe->from_path, sizeof(stripe->from_path), "%s/%s", save->parts_name,
+                   name); /* fits */
+    (void)snprintf(stripe->path, sizeof(stripe->path), "%s/%.40s.pull", save->parts_name,
+                   name); /* fits */
     save->n_stripes++;
     return 0;
 }
@@ -219,6 +230,64 @@ sti_stage_check_manifest_read(struct sti_save *save, struct sti_chore *chore)
     for (uint32_t idx = 0; rc == 0 && idx < manifest->n_parts; idx++)
         if (takes(save, manifest->parts[idx].writer))
             rc = take_part(save, idx);
+    return rc;
+}
+
+/* ---- names ------------------------------------------------------------------------- */
+
+void
+sti_stage_look_for_copies(struct sti_save *save)
+{
+    for (uint32_t at = 0; at < save->n_stripes; at++) {
+        struct sti_stripe *stripe = &save->stripes[at];
+
+        sti_stage_start(&stripe->chore, (struct sti_aio_op){.kind = STI_AIO_STATX,
+                                                            .dir_fd = stripe->root->dir_fd,
+                                                            .path = stripe->from_path,
+                                                            .statx_mask = STATX_TYPE,
+                                                            .statx = &stripe->found});
+    }
+}
+
+int
+sti_stage_check_no_copy(struct sti_save *save, struct sti_chore *chore)
+{
+    (void)save;
+    return chore->op.result == 0 ? -EEXIST : chore->op.result == -ENOENT ? 0 : chore->op.result;
+}
+
+static void
+start_naming(struct sti_stripe *stripe, uint32_t flags)
+{
+    sti_stage_start(&stripe->chore, (struct sti_aio_op){.kind = STI_AIO_RENAME,
+                                                        .dir_fd = stripe->root->dir_fd,
+                                                        .path = stripe->path,
+                                                        .dir_fd2 = stripe->root->dir_fd,
+                                                        .path2 = stripe->from_path,
+                                                        .rename_flags = flags});
+}
+
+void
+sti_stage_name_copies(struct sti_save *save)
+{
+    for (uint32_t at = 0; at < save->n_stripes; at++)
+        start_naming(&save->stripes[at], RENAME_NOREPLACE);
+}
+
+/* Where the file system has no RENAME_NOREPLACE: nothing was there when it was looked for. */
+int
+sti_stage_check_named(struct sti_save *save, struct sti_chore *chore)
+{
+    int rc = chore->op.result;
+
+    (void)save;
+    if (chore->op.rename_flags != 0 && (rc == -EINVAL || rc == -ENOSYS || rc == -EOPNOTSUPP)) {
+        start_naming(chore->stripe, 0);
+        return 0;
+    }
+    if (rc == 0)
+        (void)snprintf(chore->stripe->path, sizeof(chore->stripe->path), "%s",
+                       chore->stripe->from_path); /* fits */
     return rc;
 }
 

@@ -152,6 +152,14 @@ void
 sti_stage_read_manifest(struct sti_save *save);
 int
 sti_stage_check_manifest_read(struct sti_save *save, struct sti_chore *chore);
+void
+sti_stage_look_for_copies(struct sti_save *save);
+int
+sti_stage_check_no_copy(struct sti_save *save, struct sti_chore *chore);
+void
+sti_stage_name_copies(struct sti_save *save);
+int
+sti_stage_check_named(struct sti_save *save, struct sti_chore *chore);
 
 /* ---- the manifest (save_manifest.c) ------------------------------------------------- */
 
