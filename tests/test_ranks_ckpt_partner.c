@@ -93,6 +93,11 @@ lose_each(struct scene *scene, const char *comm, uint32_t world, uint32_t per_no
         scene->per_node = 1; /* and other ranks */
         run(scene, comm, n_nodes, load_all);
         scene->per_node = per_node;
+        if (lost + 1 == n_nodes) { /* nobody comes in its place */
+            scene->opts.partner = n_nodes > 2;
+            run(scene, comm, lost * per_node, load_all);
+            scene->opts.partner = 1;
+        }
         scratch_remove(scene->dir);
         scratch_make(scene->dir);
     }
