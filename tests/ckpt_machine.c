@@ -152,6 +152,7 @@ open_writer(struct machine *machine, uint32_t idx, const struct scenario *scenar
 {
     static const char *const paths[] = {"/run", "/a", "/b", "/shared"};
     struct writer *writer = &machine->writers[idx];
+    bool is_other = scenario->is_of_nodes && idx + 1 == scenario->world;
     struct sti_root_open how = {
         .aio = machine->disk.aio, .session = 1, .is_buffered = true, .block = NULL};
 
@@ -160,7 +161,8 @@ open_writer(struct machine *machine, uint32_t idx, const struct scenario *scenar
             continue;
         writer->roots[at] =
             (struct sti_root){.dir_fd = -1, .path = sti_mem_strdup(at % 3 > 0 ? paths[at] : ".")};
-        int rc = sti_root_open(&writer->roots[at], paths[at], &how, NULL);
+        int rc = sti_root_open(&writer->roots[at], at == 0 && is_other ? "/other" : paths[at], &how,
+                               NULL);
         if (rc < 0)
             return rc;
         if (scenario->is_direct)
@@ -180,7 +182,9 @@ open_writer(struct machine *machine, uint32_t idx, const struct scenario *scenar
                                   .writer = idx,
                                   .world = scenario->world,
                                   .session = 7,
-                                  .vote = machine->vote};
+                                  .vote = machine->vote,
+                                  .commits = machine->commits,
+                                  .is_keeper = is_other || idx == 0};
     if (scenario->is_drained) {
         struct sti_saver_opts drain = opts;
 
@@ -189,6 +193,7 @@ open_writer(struct machine *machine, uint32_t idx, const struct scenario *scenar
         drain.first_part_root = 0;
         drain.session = 8;
         drain.vote = machine->drain_vote;
+        drain.commits = NULL;
         drain.is_drain = true;
         int rc = sti_saver_new(&writer->drain, &drain, NULL);
         if (rc < 0)
@@ -209,6 +214,9 @@ machine_start(struct machine *machine, const struct scenario *scenario)
     machine->shared_acknowledged = NOTHING;
     assert_int_equal(sti_vote_new(&machine->vote, scenario->world), 0);
     assert_int_equal(sti_vote_new(&machine->drain_vote, scenario->world), 0);
+    machine->is_of_nodes = scenario->is_of_nodes;
+    if (scenario->is_of_nodes)
+        assert_int_equal(sti_vote_new(&machine->commits, scenario->world), 0);
     for (uint32_t writer = 0; rc == 0 && writer < scenario->world; writer++)
         rc = open_writer(machine, writer, scenario);
     return rc;
@@ -233,6 +241,7 @@ machine_stop(struct machine *machine)
     }
     sti_vote_free(machine->vote);
     sti_vote_free(machine->drain_vote);
+    sti_vote_free(machine->commits);
 }
 
 void
@@ -388,6 +397,9 @@ machine_check_all_left(const struct machine *machine, uint64_t step)
 
         fault_crash(&left, &machine->disk, variant);
         check_left(machine, &left, "/run", machine->acknowledged, (uint64_t[]){step, variant});
+        if (machine->is_of_nodes)
+            check_left(machine, &left, "/other", machine->acknowledged,
+                       (uint64_t[]){step, variant});
         if (machine->writers[0].drain)
             check_left(machine, &left, "/shared", machine->shared_acknowledged,
                        (uint64_t[]){step, variant});

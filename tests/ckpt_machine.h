@@ -26,9 +26,11 @@ struct machine {
     struct writer writers[WORLD_MAX];
     struct sti_vote *vote;
     struct sti_vote *drain_vote;
+    struct sti_vote *commits; /* of nodes with directories of their own */
     uint32_t world;
     uint64_t acknowledged;        /* step; NOTHING */
     uint64_t shared_acknowledged; /* of the shared directory */
+    bool is_of_nodes;
     int last_result;
     /* What a sync that failed has lost, no later one makes durable: a removal that was
      * told to have failed may then have left an old name without its files. */
@@ -43,6 +45,9 @@ struct scenario {
     uint32_t n_saves;
     bool is_direct;
     bool is_drained; /* each save is copied to a shared directory */
+    /* The last writer is on another node: its directory is its own, /other. n_roots is not 0: what
+     * is in them all can see, so either directory alone must do. */
+    bool is_of_nodes;
 };
 
 /* Before the first machine and after the last one. */

@@ -30,12 +30,13 @@ STATE_BYTES = 6000000
 class Job:
     """Ranks that were started together. world: how many; the others of WORLD are not there."""
 
-    def __init__(self, hosts, program, words, world=WORLD, start_ms=20000):
+    def __init__(self, hosts, program, words, world=WORLD, start_ms=20000, per_node=0):
         rank_faults.next_port += 1
         self.ranks = []
         for rank in range(world):
             given = {"RANK": str(rank), "WORLD_SIZE": str(world), "STOKER_ADDR": hosts.address,
-                     "STOKER_PORT": str(rank_faults.next_port), "START_MS": str(start_ms)}
+                     "STOKER_PORT": str(rank_faults.next_port), "START_MS": str(start_ms),
+                     "PER_NODE": str(per_node)}
             self.ranks.append(subprocess.Popen(
                 hosts.prefix(rank) + [program] + words, stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE, text=True, env={**os.environ, **given}))

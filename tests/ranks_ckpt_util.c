@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ranks_ckpt_util.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -74,7 +75,7 @@ hold(struct held *held, uint32_t rank, uint32_t world, uint64_t step)
                                          .dims = at == 3 ? 2 : 1,
                                          .flags = (at % 2 ? STK_TENSOR_STABLE : 0) |
                                                   (at >= 2 ? STK_TENSOR_UNIQUE : 0)};
-    held->holdings[1] = (stk_holding){.ranks = held->ranks, .n_ranks = 2};
+    held->holdings[1] = (stk_holding){.ranks = held->ranks, .n_ranks = (rank | 1) < world ? 2 : 1};
     held->holdings[3] = (stk_holding){.global_shape = held->global, .start = held->start};
     held->blobs[0] =
         (stk_blob){.name = "rng", .data = held->blob, .n_bytes = strlen(held->blob) + 1};
@@ -188,15 +189,76 @@ scene_of(const struct rank *rank)
     return rank->job->context;
 }
 
+void
+node_dir(const struct scene *scene, uint32_t node, char path[300])
+{
+    (void)snprintf(path, 300, "%s/node%u", scene->dir, node);
+}
+
 stk_ckpt *
 open_ckpt(struct rank *rank)
 {
+    const struct scene *scene = scene_of(rank);
     stk_ckpt *ckpt;
     stk_error err;
+    char dir[300];
 
-    if (stk_ckpt_open(&ckpt, rank->engine, scene_of(rank)->dir, &scene_of(rank)->opts, &err) < 0)
+    (void)snprintf(dir, sizeof(dir), "%s", scene->dir);
+    if (scene->opts.node_local)
+        node_dir(scene, rank->rank / scene->per_node, dir);
+    if (stk_ckpt_open(&ckpt, rank->engine, dir, &scene->opts, &err) < 0)
         fail_msg("rank %u: %s: %s", rank->rank, err.path, err.message);
     return ckpt;
+}
+
+uint32_t
+writers_on(const struct scene *scene, uint32_t node, uint64_t step)
+{
+    char dir[300];
+    char prefix[32];
+    char path[600];
+    uint32_t writers = 0;
+
+    node_dir(scene, node, dir);
+    (void)snprintf(prefix, sizeof(prefix), "step-%u.", (unsigned)step);
+    DIR *top = opendir(dir);
+    assert_non_null(top);
+    for (struct dirent *entry; (entry = readdir(top));) {
+        if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
+            continue;
+        if (strstr(entry->d_name, ".tmp"))
+            writers |= 0x80000000u;
+        (void)snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name);
+        DIR *parts = opendir(path);
+        assert_non_null(parts);
+        for (struct dirent *part; (part = readdir(parts));) {
+            unsigned writer;
+            unsigned number;
+
+            if (!strstr(part->d_name, ".pull") &&
+                sscanf(part->d_name, "part-%u-%u.bin", &writer, &number) == 2)
+                writers |= 1u << writer;
+        }
+        assert_int_equal(closedir(parts), 0);
+    }
+    assert_int_equal(closedir(top), 0);
+    return writers;
+}
+
+void
+save_at(struct rank *rank, stk_ckpt *ckpt, uint64_t step, int expected, stk_error *err)
+{
+    struct held held;
+
+    hold(&held, rank->rank, rank->job->world, step);
+    stk_save save = save_of(&held, step);
+    int rc = stk_ckpt_save(ckpt, &save, err);
+    if (rc == 0)
+        rc = stk_ckpt_wait(ckpt, STK_DURABLE_LOCAL, STK_FOREVER, err);
+    if (rc != expected)
+        fail_msg("rank %u, step %u: %d, %s", rank->rank, (unsigned)step, rc,
+                 rc < 0 ? err->message : "it was saved");
+    let_go(&held);
 }
 
 void
@@ -208,7 +270,7 @@ run(struct scene *scene, const char *comm, uint32_t world, void (*work)(struct r
                       .timeout_ms = 2000,
                       .work = work,
                       .context = scene,
-                      .per_node = scene->opts.writers == STK_WRITERS_NODE ? 2 : 0};
+                      .per_node = scene->opts.writers == STK_WRITERS_NODE ? 2 : scene->per_node};
 
     job_run(&job);
 }

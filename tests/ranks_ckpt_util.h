@@ -52,11 +52,24 @@ expect_step(stk_view *view, uint64_t step, uint32_t world);
 struct scene {
     char dir[256];
     stk_ckpt_opts opts;
-    int wrong; /* the test's */
+    uint32_t per_node; /* ranks; with opts.node_local each node has a directory in dir */
+    int wrong;         /* the test's */
 };
 
 struct scene *
 scene_of(const struct rank *rank);
+
+/* The directory of a node. */
+void
+node_dir(const struct scene *scene, uint32_t node, char path[300]);
+
+/* The writers of the parts of a step on a node, as bits; 0x80000000 where a manifest is left. */
+uint32_t
+writers_on(const struct scene *scene, uint32_t node, uint64_t step);
+
+/* Saves what a rank holds at a step, and waits; the result must be as expected. */
+void
+save_at(struct rank *rank, stk_ckpt *ckpt, uint64_t step, int expected, stk_error *err);
 
 /* Opens a rank's checkpointer, or fails the test. */
 stk_ckpt *

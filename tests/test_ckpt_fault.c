@@ -84,6 +84,20 @@ test_power_cut_of_copies(void **unused)
     cut_everywhere(&scenario, 4);
 }
 
+/* What was acknowledged is on every node. */
+static void
+test_power_cut_of_nodes(void **unused)
+{
+    struct scenario scenario = {.world = 2, .n_roots = 1, .n_saves = 2, .is_of_nodes = true};
+    (void)unused;
+
+    cut_everywhere(&scenario, 0);
+    scenario.world = 3;
+    scenario.n_roots = 2;
+    scenario.is_drained = true;
+    cut_everywhere(&scenario, 6);
+}
+
 /* ---- each operation fails in its turn ---------------------------------------------- */
 
 /* After a failed save: the old checkpoint is there, or the new one where it may have been
@@ -154,6 +168,7 @@ test_each_operation_fails(void **unused)
     fail_each(&(struct scenario){.world = 1, .n_roots = 2, .keep = 1, .is_drained = true}, EIO,
               but_close);
     fail_each(&(struct scenario){.world = 2, .keep = 1, .is_drained = true}, ENOSPC, but_close);
+    fail_each(&(struct scenario){.world = 3, .n_roots = 1, .is_of_nodes = true}, EIO, but_close);
 }
 
 /* Short writes are gone on with, and never taken for whole ones. */
@@ -223,6 +238,7 @@ main(void)
         cmocka_unit_test(test_power_cut),
         cmocka_unit_test(test_power_cut_of_several_writers),
         cmocka_unit_test(test_power_cut_of_copies),
+        cmocka_unit_test(test_power_cut_of_nodes),
         cmocka_unit_test(test_each_operation_fails),
         cmocka_unit_test(test_short_writes),
         cmocka_unit_test(test_lesser_file_systems),

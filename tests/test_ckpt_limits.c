@@ -79,6 +79,10 @@ test_options(void **unused)
         {{STK_CKPT_OPTS_INIT, .outstanding = 9}, "outstanding 9"},
         {{STK_CKPT_OPTS_INIT, .buffered = 2}, "buffered"},
         {{STK_CKPT_OPTS_INIT, .read_only = 2}, "read_only"},
+        {{STK_CKPT_OPTS_INIT, .node_local = 2}, "node_local"},
+        {{STK_CKPT_OPTS_INIT, .node_local = 1}, NULL}, /* without other ranks */
+        {{STK_CKPT_OPTS_INIT, .partner = 1}, "node_local"},
+        {{STK_CKPT_OPTS_INIT, .node_local = 1, .partner = 2}, "partner"},
         {{STK_CKPT_OPTS_INIT, .roots = "relative"}, "relative"},
     };
     (void)unused;
@@ -93,6 +97,10 @@ test_options(void **unused)
         if (cases[at].said)
             assert_non_null(strstr(err.message, cases[at].said));
     }
+    const stk_ckpt_opts partner = {STK_CKPT_OPTS_INIT, .node_local = 1, .partner = 1};
+    stk_error err;
+    assert_int_equal(try_open(&partner, &err), -ENOTSUP); /* there is no other node */
+    assert_non_null(strstr(err.message, "partner"));
 }
 
 /* More slots than memory are refused, and not found out by dying of them. */

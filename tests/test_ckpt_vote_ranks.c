@@ -215,6 +215,70 @@ test_one_against(void **unused)
     for_each_method(one_against);
 }
 
+/* ---- what is published with a verdict ---------------------------------------------- */
+
+/* Waits until a rank has it, or knows why not. */
+static int
+await_published(struct voters *voters, uint32_t rank, uint64_t serial, const char **ret_bytes,
+                uint64_t *ret_n_bytes)
+{
+    uint64_t due_ns;
+
+    for (int turn = 0; turn < 4000; turn++) {
+        int rc = sti_vote_published(voters->votes[rank], serial, ret_bytes, ret_n_bytes, &due_ns);
+
+        if (rc != 0)
+            return rc;
+        team_pass(&voters->team, 5);
+    }
+    fail_msg("rank %u gets nothing", rank);
+    return 0;
+}
+
+static void
+publish(struct voters *voters, const char *method)
+{
+    voters_open(voters, method, LONG_NS);
+    for (uint64_t serial = 0; serial < 5; serial++) {
+        struct sti_verdict verdict = {.code = 0};
+        const uint64_t n = serial == 3 ? 0 : 100000 + serial * 7777;
+        const char *bytes;
+        uint64_t n_bytes;
+
+        for (uint32_t rank = 0; rank < WORLD; rank++)
+            cast(voters, rank, serial, NULL);
+        tally(voters, serial, &verdict);
+        if (n > 0) {
+            char *given = sti_mem_new(n, 1);
+
+            assert_non_null(given);
+            for (uint64_t at = 0; at < n; at++)
+                given[at] = byte_of(serial, 9, at);
+            assert_int_equal(sti_vote_publish(voters->votes[0], serial, given, n), 0);
+        }
+        sti_vote_decide(voters->votes[0], serial, &verdict);
+        for (uint32_t rank = 0; rank < WORLD; rank++) {
+            hear(voters, rank, serial, &verdict);
+            assert_int_equal(verdict.n_published, n);
+            if (rank == 1)
+                continue; /* it need not want it */
+            int rc = await_published(voters, rank, serial, &bytes, &n_bytes);
+            assert_int_equal(rc, n > 0 ? 1 : -ENOENT);
+            assert_true(n == 0 || n_bytes == n);
+            for (uint64_t at = 0; at < n; at++)
+                if (bytes[at] != byte_of(serial, 9, at))
+                    fail_msg("rank %u, byte %llu", rank, (unsigned long long)at);
+        }
+    }
+}
+
+static void
+test_published_with_the_verdict(void **unused)
+{
+    (void)unused;
+    for_each_method(publish);
+}
+
 /* ---- somebody is not --------------------------------------------------------------- */
 
 /* One does not vote: the others are told who, and so is it when it comes. */
@@ -278,6 +342,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_for_it),
         cmocka_unit_test(test_one_against),
+        cmocka_unit_test(test_published_with_the_verdict),
         cmocka_unit_test(test_one_is_late),
         cmocka_unit_test(test_nobody_counts),
     };

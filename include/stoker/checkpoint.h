@@ -21,7 +21,7 @@
  * calls stk_ckpt_save() as often as the others, with what it holds, and one checkpoint comes
  * of it or none: it is durable on all ranks or fails on all, and the error names the rank. What
  * several ranks hold alike is cut among them, so each writes its share. Loading takes any
- * number of ranks and asks nobody.
+ * number of ranks and asks nobody, but with node_local.
  */
 #ifndef STOKER_CHECKPOINT_H
 #define STOKER_CHECKPOINT_H
@@ -43,7 +43,7 @@ typedef struct stk_view stk_view;
 typedef enum stk_level {
     STK_CAPTURED = 0,        /* the tensors may be changed again */
     STK_DURABLE_LOCAL = 1,   /* survives a power cut of this machine */
-    STK_DURABLE_PARTNER = 2, /* survives its loss; needs several machines: -ENOTSUP */
+    STK_DURABLE_PARTNER = 2, /* survives its loss: stk_ckpt_opts.partner */
     STK_DURABLE_SHARED = 3   /* survives the job's node-local storage: stk_ckpt_opts.shared */
 } stk_level;
 
@@ -81,13 +81,26 @@ typedef enum stk_writers {
  *              STK_SAVE_SHARED.
  * shared_keep  checkpoints that stay there, as keep; 0: 2.
  *
- * Of ranks that save together; directory and roots must be the same places for all of them:
+ * Of ranks that save together; directory and roots must be the same places for all of them, but
+ * with node_local:
  * vote_timeout_ms  from the first rank's end on all must have written their part; then the save
  *                  fails, and whoever is missing is named. 0: 300,000.
  * check_replicas   1: what several ranks hold is compared, by sums of all of it that are made
  *                  before stk_ckpt_save() returns; a difference fails the save with STK_E_MISMATCH.
  *                  The same on all ranks.
  * writers          stk_writers, the same on all ranks.
+ * node_local       1: directory and roots are each node's own, the same paths on all of them (root
+ *                  paths then have at most 900 bytes); a node's ranks have them together. Every
+ *                  node gets the whole manifest before a save is durable. The same on all ranks;
+ *                  without other ranks it means nothing. Loading finds on other nodes what is not
+ *                  on this one, as long as the checkpointers of their ranks are open: close them
+ *                  when all have loaded. With read_only or alone only this node's are seen. Pruning is
+ *                  each node's own.
+ * partner          1: each save that is durable is also copied to another node in the background,
+ *                  by the ranks of each node from the node before it, into the same roots; with
+ *                  that it is durable as STK_DURABLE_PARTNER, and the loss of any one node loses
+ *                  nothing of it. Needs node_local and two nodes at least, and takes half as many
+ *                  slots more. A save waits while two copies are unfinished. The same on all ranks.
  * chunk_bytes      is the same on all ranks, too.
  */
 typedef struct stk_ckpt_opts {
@@ -107,6 +120,8 @@ typedef struct stk_ckpt_opts {
     const char *shared;
     uint32_t shared_every;
     uint32_t shared_keep;
+    uint32_t node_local;
+    uint32_t partner;
 } stk_ckpt_opts;
 
 #define STK_CKPT_OPTS_INIT .size = sizeof(stk_ckpt_opts)
@@ -116,9 +131,10 @@ typedef struct stk_ckpt_opts {
  * may be NULL. ret_ckpt: returns owned, closed with stk_ckpt_close() before its engine.
  * Leaves what crashed writers left as it is; see STK_PRUNE_ORPHANS.
  * Errors: -EINVAL (err names the option and its range), -E2BIG, STK_E_INFEASIBLE (more
- * slots than there is memory for), -ENOENT, -EACCES, -EROFS, -ENOSPC (err names the
- * root), -ENOMEM. Of ranks also STK_E_MISMATCH (an option differs), -ECANCELED (another rank
- * cannot), -ETIMEDOUT (one has not come); err->rank. Blocks, with ranks until all are there.
+ * slots than there is memory for), -ENOTSUP (partner on one node), -ENOENT, -EACCES, -EROFS,
+ * -ENOSPC (err names the root), -ENOMEM. Of ranks also STK_E_MISMATCH (an option differs),
+ * -ECANCELED (another rank cannot), -ETIMEDOUT (one has not come); err->rank. Blocks, with ranks
+ * until all are there.
  */
 STK_API int
 stk_ckpt_open(stk_ckpt **ret_ckpt, stk_engine *engine, const char *directory,
@@ -258,6 +274,11 @@ typedef struct stk_ckpt_status {
     uint64_t shared;            /* copies that are durable there */
     uint64_t shared_failed;
     uint64_t last_shared; /* step, STK_LATEST: none */
+    uint64_t partner;     /* copies that are durable on another node */
+    uint64_t partner_failed;
+    uint64_t last_partner; /* step, STK_LATEST: none */
+    uint32_t partner_unfinished;
+    uint32_t reserved;
 } stk_ckpt_status;
 
 #define STK_CKPT_STATUS_INIT .size = sizeof(stk_ckpt_status)

@@ -143,6 +143,36 @@ open_drain(struct sti_checkpointer *checkpointer, uint64_t session, stk_error *e
     return 0;
 }
 
+/* Copies from the node before this one, into the same roots. */
+static int
+open_copier(struct sti_checkpointer *checkpointer, uint64_t session, stk_error *err)
+{
+    const struct sti_ckpt_resolved *resolved = &checkpointer->resolved;
+    const struct sti_team *team = &checkpointer->team;
+    struct sti_saver_opts opts = saver_opts(checkpointer, STI_TEAM_PARTNERS, session);
+
+    if (team->nodes.n == 0)
+        return sti_error_set(err, -ENOTSUP, "partner: all ranks are on one node; it needs two");
+    uint64_t most = sti_depot_most_bytes(team->depot);
+    checkpointer->pull = (struct sti_pull){
+        .depot = team->depot, .peer = team->keepers[team->nodes.n - 1], .takes = team->takes};
+    opts.session = team->session; /* under the names of what it copies */
+    opts.roots = checkpointer->roots;
+    opts.n_roots = resolved->n_roots;
+    opts.first_part_root = resolved->first_part_root;
+    opts.slots = resolved->slots / 2 > 2 ? resolved->slots / 2 : 2;
+    opts.slot_bytes = (uint32_t)(resolved->slot_bytes < most ? resolved->slot_bytes : most);
+    opts.outstanding = 1;
+    opts.pull = &checkpointer->pull;
+    int rc = sti_saver_new(&checkpointer->copier, &opts, err);
+    if (rc < 0)
+        return rc;
+    checkpointer->copier_task =
+        (struct sti_task){.step = sti_saver_step, .context = checkpointer->copier};
+    sti_loop_attach(sti_engine_loop(checkpointer->engine), &checkpointer->copier_task);
+    return 0;
+}
+
 static int
 open_saver(struct sti_checkpointer *checkpointer, uint64_t session, stk_error *err)
 {
@@ -150,6 +180,8 @@ open_saver(struct sti_checkpointer *checkpointer, uint64_t session, stk_error *e
     struct sti_saver_opts opts = saver_opts(checkpointer, STI_TEAM_SAVES, session);
     int rc = checkpointer->shared_directory ? open_drain(checkpointer, session, err) : 0;
 
+    if (rc == 0 && resolved->has_partner)
+        rc = open_copier(checkpointer, session, err);
     if (rc < 0)
         return rc;
     opts.roots = checkpointer->roots;
@@ -159,9 +191,13 @@ open_saver(struct sti_checkpointer *checkpointer, uint64_t session, stk_error *e
     opts.outstanding = resolved->outstanding;
     opts.keep = resolved->keep;
     opts.places = checkpointer->team.places;
+    if (resolved->is_of_node)
+        opts.commits = checkpointer->team.votes[STI_TEAM_COMMITS].vote; /* NULL: alone */
+    opts.is_keeper = checkpointer->team.is_keeper;
     opts.is_checked = resolved->is_checked;
     opts.drain = checkpointer->drain;
     opts.drain_every = resolved->shared_every;
+    opts.copier = checkpointer->copier;
     rc = sti_saver_new(&checkpointer->saver, &opts, err);
     if (rc < 0)
         return rc;
@@ -221,6 +257,10 @@ sti_checkpointer_open(struct sti_checkpointer **ret_checkpointer, struct sti_eng
                                            .chunk_bytes = checkpointer->resolved.chunk_bytes,
                                            .is_checked = checkpointer->resolved.is_checked,
                                            .is_shared = checkpointer->shared_directory != NULL,
+                                           .is_of_node = checkpointer->resolved.is_of_node,
+                                           .has_partner = checkpointer->resolved.has_partner,
+                                           .roots = checkpointer->roots,
+                                           .n_roots = checkpointer->resolved.n_roots,
                                            .writers = checkpointer->resolved.writers,
                                            .timeout_ns = checkpointer->resolved.vote_timeout_ns};
 
@@ -263,8 +303,13 @@ sti_checkpointer_close(struct sti_checkpointer *checkpointer)
         sti_saver_drain(checkpointer->drain);
         sti_loop_detach(sti_engine_loop(checkpointer->engine), &checkpointer->drain_task);
     }
+    if (checkpointer->copier) {
+        sti_saver_drain(checkpointer->copier);
+        sti_loop_detach(sti_engine_loop(checkpointer->engine), &checkpointer->copier_task);
+    }
     sti_saver_free(checkpointer->saver);
     sti_saver_free(checkpointer->drain);
+    sti_saver_free(checkpointer->copier);
     sti_exchange_free(checkpointer->exchange);
     sti_team_leave(&checkpointer->team);
     close_roots(checkpointer);
@@ -319,6 +364,8 @@ sti_checkpointer_save(struct sti_checkpointer *checkpointer, const stk_save *sav
 static int
 tell_of_copies(struct sti_checkpointer *checkpointer, int rc, stk_error *err)
 {
+    if (rc == 0 && checkpointer->copier)
+        rc = sti_saver_fence(checkpointer->copier, err);
     return rc == 0 && checkpointer->drain ? sti_saver_fence(checkpointer->drain, err) : rc;
 }
 
@@ -337,30 +384,46 @@ sti_checkpointer_fence_tensor(struct sti_checkpointer *checkpointer, uint32_t te
     return checkpointer->saver ? sti_saver_fence_tensor(checkpointer->saver, tensor, err) : 0;
 }
 
+/* Who makes a save that durable; NULL: the saver itself. Errors: -ENOTSUP nobody does. */
+static int
+copier_of(const struct sti_checkpointer *checkpointer, stk_level level,
+          struct sti_saver **ret_saver, stk_error *err)
+{
+    *ret_saver = level == STK_DURABLE_SHARED    ? checkpointer->drain
+                 : level == STK_DURABLE_PARTNER ? checkpointer->copier
+                                                : NULL;
+    if (level == STK_CAPTURED || level == STK_DURABLE_LOCAL || *ret_saver)
+        return 0;
+    if (checkpointer->resolved.is_read_only &&
+        (level == STK_DURABLE_SHARED || level == STK_DURABLE_PARTNER))
+        return 0;
+    return sti_error_set(err, -ENOTSUP, "level %d needs %s", (int)level,
+                         level == STK_DURABLE_SHARED    ? "a shared directory"
+                         : level == STK_DURABLE_PARTNER ? "the option partner"
+                                                        : "to be one of stk_level");
+}
+
 int
 sti_checkpointer_wait(struct sti_checkpointer *checkpointer, stk_level level, uint64_t timeout_ns,
                       stk_error *err)
 {
-    bool is_shared = level == STK_DURABLE_SHARED;
     uint64_t begun_ns = sti_clock_ns();
+    struct sti_saver *copier;
+    int rc = copier_of(checkpointer, level, &copier, err);
 
-    if (level != STK_CAPTURED && level != STK_DURABLE_LOCAL &&
-        !(is_shared && (checkpointer->drain || checkpointer->resolved.is_read_only)))
-        return sti_error_set(err, -ENOTSUP, "level %d needs %s", (int)level,
-                             is_shared ? "a shared directory" : "copies on several machines");
-    if (!checkpointer->saver)
-        return 0;
-    int rc = sti_saver_wait(checkpointer->saver,
-                            level == STK_CAPTURED ? STI_LEVEL_CAPTURED : STI_LEVEL_DURABLE,
-                            timeout_ns, err);
-    if (rc < 0 || !is_shared)
+    if (rc < 0 || !checkpointer->saver)
+        return rc;
+    rc = sti_saver_wait(checkpointer->saver,
+                        level == STK_CAPTURED ? STI_LEVEL_CAPTURED : STI_LEVEL_DURABLE, timeout_ns,
+                        err);
+    if (rc < 0 || !copier)
         return tell_of_copies(checkpointer, rc, err);
     if (timeout_ns != UINT64_MAX) {
         uint64_t spent_ns = sti_clock_ns() - begun_ns;
 
         timeout_ns = spent_ns < timeout_ns ? timeout_ns - spent_ns : 0;
     }
-    return sti_saver_wait(checkpointer->drain, STI_LEVEL_DURABLE, timeout_ns, err);
+    return sti_saver_wait(copier, STI_LEVEL_DURABLE, timeout_ns, err);
 }
 
 void
@@ -368,11 +431,14 @@ sti_checkpointer_status(struct sti_checkpointer *checkpointer, stk_ckpt_status *
 {
     struct sti_saver_status from = {.last_captured = UINT64_MAX, .last_durable = UINT64_MAX};
     struct sti_saver_status copies = {.last_durable = UINT64_MAX};
+    struct sti_saver_status partner = {.last_durable = UINT64_MAX};
 
     if (checkpointer->saver)
         sti_saver_get_status(checkpointer->saver, &from);
     if (checkpointer->drain)
         sti_saver_get_status(checkpointer->drain, &copies);
+    if (checkpointer->copier)
+        sti_saver_get_status(checkpointer->copier, &partner);
     *status = (stk_ckpt_status){.size = status->size,
                                 .saves = from.saves,
                                 .durable = from.durable,
@@ -388,5 +454,9 @@ sti_checkpointer_status(struct sti_checkpointer *checkpointer, stk_ckpt_status *
                                 .shared_unfinished = copies.unfinished,
                                 .shared = copies.durable,
                                 .shared_failed = copies.failed,
-                                .last_shared = copies.last_durable};
+                                .last_shared = copies.last_durable,
+                                .partner = partner.durable,
+                                .partner_failed = partner.failed,
+                                .last_partner = partner.last_durable,
+                                .partner_unfinished = partner.unfinished};
 }

@@ -25,6 +25,8 @@ struct sti_ckpt_resolved {
     bool is_read_only;
     bool is_alone;
     bool is_checked;
+    bool is_of_node; /* directory and roots are each node's own */
+    bool has_partner;
 };
 
 struct sti_checkpointer {
@@ -40,6 +42,9 @@ struct sti_checkpointer {
     struct sti_task task;
     struct sti_saver *drain; /* NULL: nothing is copied */
     struct sti_task drain_task;
+    struct sti_saver *copier; /* NULL: nothing is copied from another node */
+    struct sti_task copier_task;
+    struct sti_pull pull;
 };
 
 /* Where checkpoints are looked for: scans[0] the directory, scans[1], if there is, the shared

@@ -22,6 +22,8 @@ sti_checkpointer_scans(struct sti_checkpointer *checkpointer, struct sti_scan sc
         return rc;
     scans[0] = (struct sti_scan){
         .aio = aio, .dir_fd = checkpointer->roots[0].dir_fd, .path = checkpointer->directory};
+    if (checkpointer->resolved.is_of_node && checkpointer->team.nodes.n > 0)
+        scans[0].nodes = &checkpointer->team.nodes;
     if (!checkpointer->shared_directory)
         return 1;
     scans[1] = (struct sti_scan){
@@ -91,17 +93,16 @@ static void
 describe(const struct sti_scan *scan, uint64_t step, stk_ckpt_info *out)
 {
     struct sti_manifest manifest;
-    int rc = sti_scan_manifest(scan, step, &manifest, NULL);
+    int state = sti_scan_whole(scan, step, &manifest, NULL);
 
-    *out = (stk_ckpt_info){.step = step, .state = rc};
-    if (rc < 0)
+    *out = (stk_ckpt_info){.step = step, .state = state};
+    if (state < 0 && sti_scan_manifest(scan, step, &manifest, NULL) < 0)
         return;
     out->bytes = manifest.layout.stream_bytes;
     out->created_ns = manifest.created_ns;
     out->tensors = manifest.layout.n_tensors;
     out->parts = manifest.n_parts;
     out->world = manifest.world;
-    out->state = sti_scan_check_parts(scan, &manifest, NULL);
     sti_manifest_fini(&manifest);
 }
 
@@ -190,14 +191,16 @@ sti_checkpointer_list(struct sti_checkpointer *checkpointer, stk_ckpt_info *out,
 }
 
 static int
-prune_old(const struct sti_scan *scan, uint32_t keep, uint32_t *n_removed, stk_error *err)
+prune_old(const struct sti_scan *scan, uint32_t keep, bool is_of_node, uint32_t *n_removed,
+          stk_error *err)
 {
     struct sti_retain *retain = sti_mem_new(1, sizeof(*retain));
     struct sti_aio_op op = {.kind = STI_AIO_LIST};
 
     if (!retain)
         return sti_error_set(err, -ENOMEM, "no memory to prune");
-    *retain = (struct sti_retain){.dir_fd = scan->dir_fd, .keep = keep, .protect_step = UINT64_MAX};
+    *retain = (struct sti_retain){
+        .dir_fd = scan->dir_fd, .keep = keep, .protect_step = UINT64_MAX, .is_of_node = is_of_node};
     while (sti_retain_next(retain, &op))
         (void)sti_aio_run(scan->aio, &op); /* the machine looks at the result */
     int rc = retain->result;
@@ -246,10 +249,13 @@ sti_checkpointer_prune(struct sti_checkpointer *checkpointer, uint32_t keep, boo
     sti_saver_drain(checkpointer->saver); /* its own removals may still go on */
     if (checkpointer->drain)
         sti_saver_drain(checkpointer->drain);
+    if (checkpointer->copier)
+        sti_saver_drain(checkpointer->copier);
     int n_scans = sti_checkpointer_scans(checkpointer, scans, err);
     if (n_scans < 0)
         return n_scans;
-    int rc = prune_old(&scans[0], keep, &n_removed, err);
+    bool is_of_node = checkpointer->resolved.is_of_node && checkpointer->team.engine;
+    int rc = prune_old(&scans[0], keep, is_of_node, &n_removed, err);
     if (rc == 0 && orphans)
         rc = prune_orphans(checkpointer, &scans[0], &n_removed, err);
     sti_aio_close(scans[0].aio);

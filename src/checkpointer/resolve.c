@@ -34,15 +34,17 @@ sti_ckpt_word(const char *list, uint32_t idx, const char **ret_word)
 static int
 resolve_roots(struct sti_ckpt_resolved *resolved, const char *roots, stk_error *err)
 {
+    /* Other nodes ask for parts by their root's name. */
+    uint32_t most = resolved->is_of_node ? STI_DEPOT_ROOT_MAX : ROOT_MAX_BYTES;
     const char *word;
     size_t length;
     uint32_t n = 0;
 
     for (; (length = sti_ckpt_word(roots, n, &word)) > 0; n++) {
-        if (word[0] != '/' || length > ROOT_MAX_BYTES)
+        if (word[0] != '/' || length > most)
             return sti_error_set(err, -EINVAL,
                                  "roots: '%.*s' is no absolute path of at most %u bytes",
-                                 (int)(length < 100 ? length : 100), word, ROOT_MAX_BYTES);
+                                 (int)(length < 100 ? length : 100), word, most);
         for (uint32_t other = 0; other < n; other++) {
             const char *earlier;
 
@@ -94,6 +96,8 @@ sti_ckpt_resolve(struct sti_ckpt_resolved *ret_resolved, const stk_ckpt_opts *op
         .is_read_only = opts->read_only == 1,
         .is_alone = opts->alone == 1 || opts->read_only == 1,
         .is_checked = opts->check_replicas == 1,
+        .is_of_node = opts->node_local == 1,
+        .has_partner = opts->partner == 1,
         .writers = opts->writers,
         .shared_every = opts->shared_every ? opts->shared_every : 1,
         .shared_keep = opts->shared_keep ? opts->shared_keep : DEFAULT_KEEP,
@@ -107,9 +111,13 @@ sti_ckpt_resolve(struct sti_ckpt_resolved *ret_resolved, const stk_ckpt_opts *op
         rc = resolve_roots(&resolved, opts->roots, err);
     if (rc < 0)
         return rc;
-    if (opts->buffered > 1 || opts->read_only > 1 || opts->alone > 1 || opts->check_replicas > 1)
-        return sti_error_set(err, -EINVAL,
-                             "buffered, read_only, alone and check_replicas are 0 or 1");
+    if (opts->buffered > 1 || opts->read_only > 1 || opts->alone > 1 || opts->check_replicas > 1 ||
+        opts->node_local > 1 || opts->partner > 1)
+        return sti_error_set(
+            err, -EINVAL,
+            "buffered, read_only, alone, check_replicas, node_local and partner are 0 or 1");
+    if (opts->partner == 1 && opts->node_local == 0)
+        return sti_error_set(err, -EINVAL, "partner: it needs node_local");
     if (opts->writers > STK_WRITERS_SOCKET)
         return sti_error_set(err, -EINVAL, "writers %" PRIu32 " is no stk_writers", opts->writers);
     if (resolved.slots < 2 || resolved.slots > SLOTS_MAX)

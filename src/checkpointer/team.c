@@ -18,7 +18,9 @@
 #include "ckpt/vote_ranks.h"
 
 /* Of what ranks say to each other: what differs in it cannot work together. */
-#define TEAM_VERSION 1
+#define TEAM_VERSION 2
+
+#define DEPOT_MIN_BYTES (UINT64_C(8) << 20) /* that others are given at a time */
 
 enum fact {
     FACT_VERSION, /* first: what the others mean depends on it */
@@ -26,6 +28,8 @@ enum fact {
     FACT_CHECKED,
     FACT_WRITERS,
     FACT_SHARED,
+    FACT_NODE_LOCAL,
+    FACT_PARTNER,
     FACTS_ALIKE, /* those before are the same on all ranks */
     FACT_CODE = FACTS_ALIKE,
     FACT_SESSION,
@@ -34,9 +38,13 @@ enum fact {
 };
 
 static const char *const names[FACTS_ALIKE] = {
-    [FACT_VERSION] = "version of the vote", [FACT_CHUNK_BYTES] = "chunk_bytes",
-    [FACT_CHECKED] = "check_replicas",      [FACT_WRITERS] = "writers",
+    [FACT_VERSION] = "version of the vote",
+    [FACT_CHUNK_BYTES] = "chunk_bytes",
+    [FACT_CHECKED] = "check_replicas",
+    [FACT_WRITERS] = "writers",
     [FACT_SHARED] = "shared directories",
+    [FACT_NODE_LOCAL] = "node_local",
+    [FACT_PARTNER] = "partner",
 };
 
 _Static_assert(FACTS * 8 <= STI_COMM_SHARE_MAX, "facts are a share of a gathering");
@@ -116,6 +124,8 @@ agree(struct sti_team *team, const struct sti_team_opts *opts, stk_error *err)
                             [FACT_CHECKED] = opts->is_checked,
                             [FACT_WRITERS] = opts->writers,
                             [FACT_SHARED] = opts->is_shared,
+                            [FACT_NODE_LOCAL] = opts->is_of_node,
+                            [FACT_PARTNER] = opts->has_partner,
                             [FACT_CODE] = (uint64_t)(int64_t)opts->code,
                             [FACT_SESSION] = opts->session,
                             [FACT_SOCKET] =
@@ -183,9 +193,87 @@ open_votes(struct sti_team *team, uint64_t timeout_ns)
     return rc;
 }
 
+/* What is on this node is given to the others, whether they are going to ask for it or not. */
+static int
+open_depot(struct sti_team *team, const struct sti_team_opts *opts)
+{
+    uint64_t most = opts->chunk_bytes > DEPOT_MIN_BYTES ? opts->chunk_bytes : DEPOT_MIN_BYTES;
+    struct sti_loop *loop = sti_engine_loop(team->engine);
+    const struct sti_depot_opts depot = {.comm = sti_peers_comm(peers_of(team)),
+                                         .aio = sti_loop_aio(loop),
+                                         .roots = opts->roots,
+                                         .n_roots = opts->code < 0 ? 0 : opts->n_roots,
+                                         .most_bytes = most};
+    int rc = sti_depot_new(&team->depot, &depot);
+
+    if (rc < 0)
+        return rc;
+    team->port = (struct sti_port){
+        .context = team->depot, .request = sti_depot_on_request, .peer = ignore_peer};
+    rc = sti_peers_attach(peers_of(team), &team->port);
+    if (rc < 0) {
+        sti_depot_free(team->depot);
+        team->depot = NULL;
+        return rc;
+    }
+    sti_depot_set_verb(team->depot, team->port.verb);
+    team->depot_task = (struct sti_task){.step = sti_depot_step, .context = team->depot};
+    sti_loop_attach(loop, &team->depot_task);
+    return 0;
+}
+
+/* Who keeps each node, from the next one on; this one's is the last. */
+static int
+find_keepers(struct sti_team *team)
+{
+    const struct sti_comm *comm = sti_peers_comm(peers_of(team));
+    uint32_t n = sti_comm_nodes(comm);
+    uint32_t own = sti_comm_node_of(comm, team->rank);
+
+    team->keepers = sti_mem_new(n, sizeof(team->keepers[0]));
+    if (!team->keepers)
+        return -ENOMEM;
+    for (uint32_t rank = team->world; rank-- > 0;)
+        team->keepers[(sti_comm_node_of(comm, rank) + n - own - 1) % n] = rank;
+    team->is_keeper = team->keepers[n - 1] == team->rank;
+    team->nodes = (struct sti_nodes){.depot = team->depot, .keepers = team->keepers, .n = n - 1};
+    return 0;
+}
+
+/* The ranks of a node take the parts of the node before it in turn. The header is on rank 0's. */
+static int
+share_parts(struct sti_team *team)
+{
+    const struct sti_comm *comm = sti_peers_comm(peers_of(team));
+    uint32_t n = sti_comm_nodes(comm);
+    uint32_t own = sti_comm_node_of(comm, team->rank);
+    uint32_t before = (own + n - 1) % n;
+    uint32_t n_own = 0;
+    uint32_t turn = 0;
+    uint32_t mine = 0;
+
+    team->takes = sti_mem_new((size_t)team->world + 1, sizeof(team->takes[0]));
+    if (!team->takes)
+        return -ENOMEM;
+    for (uint32_t rank = 0; rank < team->world; rank++) {
+        if (rank == team->rank)
+            mine = n_own;
+        n_own += sti_comm_node_of(comm, rank) == own;
+    }
+    for (uint32_t writer = 0; writer <= team->world; writer++) {
+        uint32_t where = writer < team->world ? writer : 0;
+
+        if (sti_comm_node_of(comm, where) != before)
+            continue;
+        team->takes[writer] = turn == mine;
+        turn = turn + 1 < n_own ? turn + 1 : 0;
+    }
+    return 0;
+}
+
 /* What a team is without its agreement. */
 static int
-set_up(struct sti_team *team, uint64_t timeout_ns)
+set_up(struct sti_team *team, const struct sti_team_opts *opts)
 {
     const struct sti_comm *comm = sti_peers_comm(peers_of(team));
     int rc = sti_mutex_init(&team->lock, STI_RANK_LEAF);
@@ -197,7 +285,13 @@ set_up(struct sti_team *team, uint64_t timeout_ns)
         goto err_lock;
     team->rank = sti_comm_rank(comm);
     team->world = sti_comm_world(comm);
-    rc = open_votes(team, timeout_ns);
+    rc = open_votes(team, opts->timeout_ns);
+    if (rc == 0)
+        rc = open_depot(team, opts);
+    if (rc == 0)
+        rc = find_keepers(team);
+    if (rc == 0)
+        rc = share_parts(team);
     if (rc < 0)
         sti_team_leave(team);
     return rc;
@@ -212,7 +306,7 @@ int
 sti_team_join(struct sti_team *team, const struct sti_team_opts *opts, stk_error *err)
 {
     *team = (struct sti_team){.engine = opts->engine};
-    int rc = set_up(team, opts->timeout_ns);
+    int rc = set_up(team, opts);
 
     if (rc < 0)
         return sti_error_set(err, rc,
@@ -234,22 +328,28 @@ are_idle(const struct sti_team *team)
     for (int at = 0; at < STI_TEAM_TOPICS; at++)
         if (team->votes[at].vote && !sti_vote_ranks_is_idle(team->votes[at].vote))
             return false;
-    return true;
+    return !team->depot || sti_depot_is_idle(team->depot);
 }
 
-/* Whether the votes' last messages have left, on the loop. */
+/* Whether the last messages have left, on the loop. */
 static uint64_t
 look(void *context)
 {
     struct sti_team *team = context;
 
     if (!are_idle(team))
-        return UINT64_MAX; /* the votes wake the loop */
+        return UINT64_MAX; /* votes and depot wake the loop */
     sti_mutex_lock(&team->lock);
     team->is_idle = true;
     sti_cond_broadcast(&team->ended);
     sti_mutex_unlock(&team->lock);
     return UINT64_MAX;
+}
+
+static void
+close_depot(void *context)
+{
+    sti_depot_leave(context);
 }
 
 static void
@@ -272,6 +372,8 @@ sti_team_leave(struct sti_team *team)
             sti_vote_join(team->votes[at].vote, team->rank, sti_loop_aio(loop));
             sti_peers_detach(peers_of(team), &team->votes[at].port, begin_leaving);
         }
+    if (team->depot)
+        sti_peers_detach(peers_of(team), &team->port, close_depot);
     sti_loop_attach(loop, &task);
     sti_loop_wake(loop);
     sti_mutex_lock(&team->lock);
@@ -279,9 +381,14 @@ sti_team_leave(struct sti_team *team)
         sti_cond_wait(&team->ended, &team->lock);
     sti_mutex_unlock(&team->lock);
     sti_loop_detach(loop, &task);
+    if (team->depot)
+        sti_loop_detach(loop, &team->depot_task);
+    sti_depot_free(team->depot);
     for (int at = 0; at < STI_TEAM_TOPICS; at++)
         sti_vote_free(team->votes[at].vote);
     sti_mem_free(team->places);
+    sti_mem_free(team->keepers);
+    sti_mem_free(team->takes);
     sti_cond_fini(&team->ended);
     sti_mutex_fini(&team->lock);
     *team = (struct sti_team){0};

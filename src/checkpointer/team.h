@@ -11,12 +11,19 @@
 #include <stoker/checkpoint.h>
 
 #include "base/thread.h"
+#include "ckpt/nodes.h"
 #include "ckpt/vote.h"
 #include "engine/engine.h"
 #include "engine/peers.h"
 
 /* What is voted on apart from each other. */
-enum sti_team_topic { STI_TEAM_SAVES, STI_TEAM_COPIES, STI_TEAM_TOPICS };
+enum sti_team_topic {
+    STI_TEAM_SAVES,
+    STI_TEAM_COPIES,
+    STI_TEAM_COMMITS,
+    STI_TEAM_PARTNERS,
+    STI_TEAM_TOPICS
+};
 
 /* A vote, and the port where it is asked. */
 struct sti_team_vote {
@@ -28,6 +35,13 @@ struct sti_team_vote {
 struct sti_team {
     struct sti_engine *engine; /* NULL: alone */
     struct sti_team_vote votes[STI_TEAM_TOPICS];
+    struct sti_port port; /* where other ranks ask for what is here */
+    struct sti_depot *depot;
+    struct sti_task depot_task;
+    struct sti_nodes nodes; /* the others, the next one first */
+    uint32_t *keepers;      /* the first rank of each node */
+    bool is_keeper;         /* this one is */
+    uint8_t *takes;         /* of each rank, and the header: this one copies its parts */
     uint32_t rank;
     uint32_t world;
     uint64_t session; /* the same on all ranks */
@@ -42,7 +56,9 @@ struct sti_team {
  * code         of this rank's opening so far: a rank that cannot open says so, so that the others
  *              do not wait for it.
  * session      this rank's own; rank 0's is taken.
- * chunk_bytes, is_checked, writers and is_shared must be the same on all ranks.
+ * chunk_bytes, is_checked, writers, is_shared, is_of_node and has_partner must be the same on all
+ * ranks.
+ * roots        n_roots of this rank's, to be given to others; borrowed until it leaves.
  * timeout_ns   of the vote.
  */
 struct sti_team_opts {
@@ -52,6 +68,10 @@ struct sti_team_opts {
     uint32_t chunk_bytes;
     bool is_checked;
     bool is_shared;   /* there is a shared directory */
+    bool is_of_node;  /* directory and roots are each node's own */
+    bool has_partner; /* they are copied to another node */
+    const struct sti_root *roots;
+    uint32_t n_roots;
     uint32_t writers; /* stk_writers */
     uint64_t timeout_ns;
 };

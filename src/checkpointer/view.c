@@ -71,7 +71,10 @@ open_step(struct sti_view *view, const struct sti_scan *scan, uint64_t step,
           struct sti_reader_opts *opts, stk_error *err)
 {
     struct sti_manifest manifest;
-    int rc = sti_scan_manifest(scan, step, &manifest, err);
+    /* Whether the parts are there is seen when they are opened; of several nodes one may have a
+     * manifest whose parts are gone, and another one that is whole. */
+    int rc = scan->nodes ? sti_scan_whole(scan, step, &manifest, err)
+                         : sti_scan_manifest(scan, step, &manifest, err);
 
     if (rc < 0)
         return rc;

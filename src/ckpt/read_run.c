@@ -33,6 +33,8 @@ struct slot {
     int rc;                 /* of the check */
     uint64_t bad_offset;
     struct sti_aio_op op;
+    struct sti_depot_ask *ask; /* of one that another node is asked for; its own memory */
+    bool is_asking;
     struct slot *next;
 };
 
@@ -49,6 +51,7 @@ struct run {
     const struct sti_reading *reading;
     struct sti_arena arena;
     struct slot *slots;
+    struct sti_depot_ask *asks; /* NULL: there are no other nodes */
     struct slot *free;
     struct walk *walks;
     uint32_t turn; /* the part whose turn it is */
@@ -123,6 +126,18 @@ check(struct sti_aio_op *op)
 
 /* ---- the reading thread ------------------------------------------------------------ */
 
+static bool
+is_elsewhere(const struct run *run, uint32_t part)
+{
+    return run->reader->parts[part].fd < 0;
+}
+
+static uint32_t
+keeper_of(const struct run *run, uint32_t part)
+{
+    return run->reader->opts.scan.nodes->keepers[run->reader->parts[part].node];
+}
+
 static void
 fail(struct run *run, const struct slot *slot, int rc, uint64_t offset, const char *what)
 {
@@ -130,9 +145,19 @@ fail(struct run *run, const struct slot *slot, int rc, uint64_t offset, const ch
 
     if (run->result < 0)
         return;
+    const char *where = sti_reader_part_path(run->reader, slot->part, path, sizeof(path));
+    if (!is_elsewhere(run, slot->part)) {
+        run->result =
+            sti_error_set_path(run->err, rc, where, "part %" PRIu32 " at byte %" PRIu64 ": %s",
+                               slot->part, offset, what);
+        return;
+    }
+    uint32_t rank = keeper_of(run, slot->part);
     run->result = sti_error_set_path(
-        run->err, rc, sti_reader_part_path(run->reader, slot->part, path, sizeof(path)),
-        "part %" PRIu32 " at byte %" PRIu64 ": %s", slot->part, offset, what);
+        run->err, rc, where, "part %" PRIu32 " at byte %" PRIu64 ", on rank %" PRIu32 "'s node: %s",
+        slot->part, offset, rank, what);
+    if (run->err)
+        run->err->rank = (int)rank;
 }
 
 static void
@@ -171,13 +196,53 @@ on_read(struct sti_aio_op *op)
     free_slot(slot);
 }
 
+/* Asks the node that has the part; no more than it answers at a time. */
+static void
+ask_node(struct slot *slot)
+{
+    const struct run *run = slot->run;
+    const struct sti_nodes *nodes = run->reader->opts.scan.nodes;
+    uint64_t most = sti_depot_most_bytes(nodes->depot);
+    uint32_t left = slot->n_bytes - slot->done_bytes;
+
+    *slot->ask = (struct sti_depot_ask){.peer = keeper_of(run, slot->part),
+                                        .offset = slot->offset + slot->done_bytes,
+                                        .into = slot->bytes + slot->done_bytes,
+                                        .n_bytes = left < most ? left : (uint32_t)most,
+                                        .aio = run->reader->opts.scan.aio};
+    sti_nodes_name_part(slot->ask, &run->reader->manifest, slot->part);
+    slot->op = (struct sti_aio_op){.context = slot};
+    slot->is_asking = true;
+    sti_depot_ask(nodes->depot, slot->ask);
+}
+
+/* What other nodes have answered goes on like what was read, but is checked on this thread. */
+static void
+take_answers(struct run *run)
+{
+    for (uint32_t at = 0; at < run->reader->opts.slots; at++) {
+        struct slot *slot = &run->slots[at];
+
+        if (!slot->is_asking || !sti_depot_is_done(slot->ask->depot, slot->ask))
+            continue;
+        slot->is_asking = false;
+        slot->op.result = slot->ask->result < 0 ? slot->ask->result : (int)slot->ask->got_bytes;
+        check(&slot->op);
+        on_read(&slot->op);
+    }
+}
+
 static void
 submit(struct slot *slot)
 {
     const struct sti_reader_part *part = &slot->run->reader->parts[slot->part];
     uint64_t left = slot->n_bytes - slot->done_bytes;
-    uint32_t block_bytes = part->dio.block_bytes;
 
+    if (is_elsewhere(slot->run, slot->part)) {
+        ask_node(slot);
+        return;
+    }
+    uint32_t block_bytes = part->dio.block_bytes;
     slot->op = (struct sti_aio_op){
         .kind = STI_AIO_READ,
         .fd = part->fd,
@@ -272,6 +337,11 @@ set_up(struct run *run)
 
     run->slots = sti_mem_new(n_slots, sizeof(run->slots[0]));
     run->walks = sti_mem_new(n_parts, sizeof(run->walks[0]));
+    if (reader->opts.scan.nodes) {
+        run->asks = sti_mem_new(n_slots, sizeof(run->asks[0]));
+        if (!run->asks)
+            return -ENOMEM;
+    }
     /* One block of 64 KiB more for the last, padded read. */
     uint64_t room_bytes = (uint64_t)reader->slot_bytes + 65536;
     if (!run->slots || !run->walks || sti_arena_open(&run->arena, n_slots * room_bytes, 0) < 0)
@@ -280,6 +350,7 @@ set_up(struct run *run)
         struct slot *slot = &run->slots[at - 1];
 
         slot->run = run;
+        slot->ask = run->asks ? &run->asks[at - 1] : NULL;
         slot->bytes = run->arena.base + (at - 1) * room_bytes;
         slot->next = run->free;
         run->free = slot;
@@ -312,10 +383,13 @@ sti_reader_run(struct sti_reader *reader, struct sti_segments *segments,
         if (run.n_under_way == 0)
             break;
         (void)sti_aio_wait(reader->opts.scan.aio, UINT64_MAX);
+        if (run.asks)
+            take_answers(&run);
         report(&run);
     }
     sti_arena_close(&run.arena);
     sti_mem_free(run.slots);
+    sti_mem_free(run.asks);
     sti_mem_free(run.walks);
     return run.result;
 }

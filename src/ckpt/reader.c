@@ -28,7 +28,7 @@ sti_reader_part_path(const struct sti_reader *reader, uint32_t part, char *path,
 }
 
 static int
-open_part(struct sti_reader *reader, uint32_t idx, stk_error *err)
+open_part_here(struct sti_reader *reader, uint32_t idx, stk_error *err)
 {
     struct sti_reader_part *part = &reader->parts[idx];
     char path[PATH_SIZE];
@@ -56,11 +56,42 @@ open_part(struct sti_reader *reader, uint32_t idx, stk_error *err)
     return 0;
 }
 
+/* Whether a part lies here in its full size; without other nodes that has been seen already. */
+static bool
+is_here(const struct sti_reader *reader, uint32_t idx)
+{
+    char path[PATH_SIZE];
+    struct statx found = {0};
+    struct sti_aio_op op = {
+        .kind = STI_AIO_STATX, .path = path, .statx_mask = STATX_SIZE, .statx = &found};
+
+    if (!reader->opts.scan.nodes)
+        return true;
+    op.dir_fd = sti_scan_part_path(&reader->opts.scan, &reader->manifest, idx, path, sizeof(path));
+    return op.dir_fd != -ENAMETOOLONG && sti_aio_run(reader->opts.scan.aio, &op) == 0 &&
+           found.stx_size == reader->manifest.parts[idx].n_bytes;
+}
+
+/* node: which of the others to ask first. */
+static int
+open_part(struct sti_reader *reader, uint32_t idx, uint32_t *node, stk_error *err)
+{
+    struct sti_reader_part *part = &reader->parts[idx];
+
+    if (is_here(reader, idx))
+        return open_part_here(reader, idx, err);
+    int rc = sti_nodes_find_part(&reader->opts.scan, &reader->manifest, idx, node, err);
+    part->node = *node;
+    part->dio = sti_dio_buffered();
+    return rc;
+}
+
 static int
 open_parts(struct sti_reader *reader, stk_error *err)
 {
     uint32_t chunk_bytes = reader->manifest.chunk_bytes;
     uint32_t n = reader->manifest.n_parts;
+    uint32_t node = 0;
     int rc = 0;
 
     /* Whole chunks in a slot, and one at least. */
@@ -73,7 +104,7 @@ open_parts(struct sti_reader *reader, stk_error *err)
     for (uint32_t idx = 0; idx < n; idx++)
         reader->parts[idx].fd = -1;
     for (uint32_t idx = 0; rc == 0 && idx < n; idx++)
-        rc = open_part(reader, idx, err);
+        rc = open_part(reader, idx, &node, err);
     if (rc == 0 && sti_reader_map(reader) < 0)
         rc = sti_error_set(err, -ENOMEM, "no memory for a reader");
     return rc;
@@ -91,7 +122,8 @@ sti_reader_open(struct sti_reader **ret_reader, struct sti_manifest *manifest,
     }
     reader->opts = *opts;
     reader->manifest = *manifest;
-    int rc = sti_scan_check_parts(&opts->scan, &reader->manifest, err);
+    /* On other nodes they are looked for once, when they are opened. */
+    int rc = opts->scan.nodes ? 0 : sti_scan_check_parts(&opts->scan, &reader->manifest, err);
     if (rc == 0)
         rc = open_parts(reader, err);
     if (rc < 0) {

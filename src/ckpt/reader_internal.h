@@ -4,11 +4,13 @@
 #define STI_CKPT_READER_INTERNAL_H
 
 #include "base/mem.h"
+#include "ckpt/nodes.h"
 #include "ckpt/reader.h"
 #include "io/dio.h"
 
 struct sti_reader_part {
-    int fd;
+    int fd;        /* -1: it is on another node */
+    uint32_t node; /* which, of the scan's */
     struct sti_dio dio;
 };
 

@@ -295,7 +295,10 @@ after_read(struct sti_retain *retain, int32_t result)
 static void
 after_look(struct sti_retain *retain, int32_t result)
 {
-    if (result < 0 || retain->statx->stx_size != retain->manifest.parts[retain->part].n_bytes) {
+    bool is_elsewhere = retain->is_of_node && (result == -ENOENT || result == -ENOTDIR);
+
+    if (!is_elsewhere &&
+        (result < 0 || retain->statx->stx_size != retain->manifest.parts[retain->part].n_bytes)) {
         begin_next(retain);
         return;
     }

@@ -35,13 +35,15 @@ struct sti_retain_found {
     char id[STI_ID_SIZE]; /* gone ones */
 };
 
-#define STI_RETAIN_BUSY_MAX 4u
+#define STI_RETAIN_BUSY_MAX 20u
 
-/* Set dir_fd, keep, protect_step and what is busy, all else zero. */
+/* Set dir_fd, keep, protect_step, is_of_node and what is busy, all else zero. */
 struct sti_retain {
     int dir_fd;            /* the checkpoint directory */
     uint32_t keep;         /* at least 1 */
     uint64_t protect_step; /* never removed: the one just made durable; UINT64_MAX: none */
+
+    bool is_of_node; /* parts that are not here are on other nodes */
 
     /* Neither removed nor counted: somebody reads them. */
     uint64_t busy_steps[STI_RETAIN_BUSY_MAX];

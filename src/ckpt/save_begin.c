@@ -548,7 +548,7 @@ sti_save_free(struct sti_save *save)
         sti_mutex_unlock(&saver->lock);
         return;
     }
-    for (uint32_t at = 0; at < save->n_stripes; at++) {
+    for (uint32_t at = 0; !save->is_pull && at < save->n_stripes; at++) {
         sti_mem_free(save->stripes[at].part.extents);
         sti_mem_free(save->stripes[at].part.crcs);
     }
@@ -564,6 +564,7 @@ sti_save_free(struct sti_save *save)
     sti_mem_free(save->group_writers);
     sti_mem_free(save->sums);
     sti_merged_fini(&save->merged);
+    sti_manifest_fini(&save->pulled);
     sti_text_fini(&save->ballot);
     sti_mem_free(save);
 }

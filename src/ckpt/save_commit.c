@@ -34,7 +34,7 @@ sti_stage_directory(const struct sti_save *save)
 const char *
 sti_stage_name_of(const struct sti_save *save)
 {
-    return save->is_drain ? "shared copy" : "save";
+    return save->is_drain ? "shared copy" : save->is_pull ? "partner copy" : "save";
 }
 
 void
@@ -119,71 +119,153 @@ sti_stage_start_work(struct sti_save *save, sti_aio_fn work)
 /* ---- their order -------------------------------------------------------------------- */
 
 static const struct sti_stage stages[] = {
-    {"make directory", sti_stage_make_dirs, sti_stage_check_made, NULL, false},
-    {"create", sti_stage_open_parts, sti_stage_check_opened, NULL, false},
-    {"reserve space", sti_stage_reserve, sti_stage_check_reserved, NULL, false},
-    {"write", sti_stage_begin_writing, NULL, sti_stage_is_written, false},
-    {"set size", sti_stage_set_sizes, NULL, NULL, false},
-    {"sync", sti_stage_sync_parts, NULL, NULL, false},
-    {"close", sti_stage_close_parts, sti_stage_check_closed, NULL, false},
-    {"sync directory", sti_stage_sync_part_dirs, NULL, NULL, false},
-    {"sync root", sti_stage_sync_roots, NULL, NULL, false},
-    {"make the ballot", sti_stage_make_ballot, sti_stage_check_ballot, NULL, false},
-    {"vote", sti_stage_vote, NULL, sti_stage_is_tallied, false},
-    {"put the ballots together", sti_stage_put_together, sti_stage_check_merged, NULL, true},
-    {"make the header's directory", sti_stage_make_dirs, sti_stage_check_made, NULL, true},
-    {"create the header", sti_stage_open_parts, sti_stage_check_opened, NULL, true},
-    {"reserve the header's space", sti_stage_reserve, sti_stage_check_reserved, NULL, true},
-    {"write the header", sti_stage_begin_writing, NULL, sti_stage_is_written, true},
-    {"set the header's size", sti_stage_set_sizes, NULL, NULL, true},
-    {"sync the header", sti_stage_sync_parts, NULL, NULL, true},
-    {"close the header", sti_stage_close_parts, sti_stage_check_closed, NULL, true},
-    {"sync the header's directory", sti_stage_sync_part_dirs, NULL, NULL, true},
-    {"sync the header's root", sti_stage_sync_roots, NULL, NULL, true},
-    {"look for the parts", sti_stage_look_for_parts, sti_stage_check_seen, NULL, true},
+    {"make directory", sti_stage_make_dirs, sti_stage_check_made, NULL, STI_STAGE_ALL},
+    {"create", sti_stage_open_parts, sti_stage_check_opened, NULL, STI_STAGE_ALL},
+    {"reserve space", sti_stage_reserve, sti_stage_check_reserved, NULL, STI_STAGE_ALL},
+    {"write", sti_stage_begin_writing, NULL, sti_stage_is_written, STI_STAGE_ALL},
+    {"set size", sti_stage_set_sizes, NULL, NULL, STI_STAGE_ALL},
+    {"sync", sti_stage_sync_parts, NULL, NULL, STI_STAGE_ALL},
+    {"close", sti_stage_close_parts, sti_stage_check_closed, NULL, STI_STAGE_ALL},
+    {"sync directory", sti_stage_sync_part_dirs, NULL, NULL, STI_STAGE_ALL},
+    {"sync root", sti_stage_sync_roots, NULL, NULL, STI_STAGE_ALL},
+    {"make the ballot", sti_stage_make_ballot, sti_stage_check_ballot, NULL, STI_STAGE_ALL},
+    {"vote", sti_stage_vote, NULL, sti_stage_is_tallied, STI_STAGE_ALL},
+    {"put the ballots together", sti_stage_put_together, sti_stage_check_merged, NULL,
+     STI_STAGE_FIRST},
+    {"make the header's directory", sti_stage_make_dirs, sti_stage_check_made, NULL,
+     STI_STAGE_FIRST},
+    {"create the header", sti_stage_open_parts, sti_stage_check_opened, NULL, STI_STAGE_FIRST},
+    {"reserve the header's space", sti_stage_reserve, sti_stage_check_reserved, NULL,
+     STI_STAGE_FIRST},
+    {"write the header", sti_stage_begin_writing, NULL, sti_stage_is_written, STI_STAGE_FIRST},
+    {"set the header's size", sti_stage_set_sizes, NULL, NULL, STI_STAGE_FIRST},
+    {"sync the header", sti_stage_sync_parts, NULL, NULL, STI_STAGE_FIRST},
+    {"close the header", sti_stage_close_parts, sti_stage_check_closed, NULL, STI_STAGE_FIRST},
+    {"sync the header's directory", sti_stage_sync_part_dirs, NULL, NULL, STI_STAGE_FIRST},
+    {"sync the header's root", sti_stage_sync_roots, NULL, NULL, STI_STAGE_FIRST},
+    {"look for the parts", sti_stage_look_for_parts, sti_stage_check_seen, NULL, STI_STAGE_FIRST},
     {"make the manifest's directory", sti_stage_make_commit_dir, sti_stage_check_commit_dir, NULL,
-     true},
-    {"create the manifest", sti_stage_open_manifest, sti_stage_check_manifest_opened, NULL, true},
-    {"write the manifest", sti_stage_write_manifest, sti_stage_check_manifest_written, NULL, true},
-    {"sync the manifest", sti_stage_sync_manifest, NULL, NULL, true},
-    {"close the manifest", sti_stage_close_manifest, sti_stage_check_closed, NULL, true},
-    {"sync the manifest's directory", sti_stage_sync_commit_dir, NULL, NULL, true},
-    {"commit", sti_stage_commit, sti_stage_check_committed, NULL, true},
-    {"sync after the commit", sti_stage_sync_directory, NULL, NULL, true},
-    {"wait for copies", sti_stage_wait_for_drains, NULL, sti_stage_may_drain, true},
-    {"decide", sti_stage_decide, NULL, sti_stage_is_decided, false},
-    {"acknowledge", sti_stage_acknowledge, NULL, NULL, false},
+     STI_STAGE_FIRST},
+    {"create the manifest", sti_stage_open_manifest, sti_stage_check_manifest_opened, NULL,
+     STI_STAGE_FIRST},
+    {"write the manifest", sti_stage_write_manifest, sti_stage_check_manifest_written, NULL,
+     STI_STAGE_FIRST},
+    {"sync the manifest", sti_stage_sync_manifest, NULL, NULL, STI_STAGE_FIRST},
+    {"close the manifest", sti_stage_close_manifest, sti_stage_check_closed, NULL, STI_STAGE_FIRST},
+    {"sync the manifest's directory", sti_stage_sync_commit_dir, NULL, NULL, STI_STAGE_FIRST},
+    {"commit", sti_stage_commit, sti_stage_check_committed, NULL, STI_STAGE_FIRST},
+    {"sync after the commit", sti_stage_sync_directory, NULL, NULL, STI_STAGE_FIRST},
+    {"wait for copies", sti_stage_wait_for_drains, NULL, sti_stage_may_drain, STI_STAGE_FIRST},
+    {"decide", sti_stage_decide, NULL, sti_stage_is_decided, STI_STAGE_ALL},
+    {"acknowledge", sti_stage_acknowledge, NULL, NULL, STI_STAGE_ALL},
 };
 #define N_STAGES (sizeof(stages) / sizeof(stages[0]))
 
 static const struct sti_stage drain_stages[] = {
-    {"make directory", sti_stage_make_dirs, sti_stage_check_made, NULL, false},
-    {"open what was saved", sti_stage_open_sources, sti_stage_check_source_opened, NULL, false},
-    {"create", sti_stage_open_parts, sti_stage_check_opened, NULL, false},
-    {"reserve space", sti_stage_reserve, sti_stage_check_reserved, NULL, false},
-    {"write", sti_stage_begin_writing, NULL, sti_stage_is_written, false},
-    {"set size", sti_stage_set_sizes, NULL, NULL, false},
-    {"sync", sti_stage_sync_parts, NULL, NULL, false},
-    {"close", sti_stage_close_parts, sti_stage_check_closed, NULL, false},
-    {"close what was saved", sti_stage_close_sources, sti_stage_check_source_closed, NULL, false},
-    {"sync directory", sti_stage_sync_part_dirs, NULL, NULL, false},
-    {"sync root", sti_stage_sync_roots, NULL, NULL, false},
-    {"make the ballot", sti_stage_make_short_ballot, NULL, NULL, false},
-    {"vote", sti_stage_vote, NULL, sti_stage_is_tallied, false},
-    {"look for the parts", sti_stage_look_for_all, sti_stage_check_seen, NULL, true},
+    {"make directory", sti_stage_make_dirs, sti_stage_check_made, NULL, STI_STAGE_ALL},
+    {"open what was saved", sti_stage_open_sources, sti_stage_check_source_opened, NULL,
+     STI_STAGE_ALL},
+    {"create", sti_stage_open_parts, sti_stage_check_opened, NULL, STI_STAGE_ALL},
+    {"reserve space", sti_stage_reserve, sti_stage_check_reserved, NULL, STI_STAGE_ALL},
+    {"write", sti_stage_begin_writing, NULL, sti_stage_is_written, STI_STAGE_ALL},
+    {"set size", sti_stage_set_sizes, NULL, NULL, STI_STAGE_ALL},
+    {"sync", sti_stage_sync_parts, NULL, NULL, STI_STAGE_ALL},
+    {"close", sti_stage_close_parts, sti_stage_check_closed, NULL, STI_STAGE_ALL},
+    {"close what was saved", sti_stage_close_sources, sti_stage_check_source_closed, NULL,
+     STI_STAGE_ALL},
+    {"sync directory", sti_stage_sync_part_dirs, NULL, NULL, STI_STAGE_ALL},
+    {"sync root", sti_stage_sync_roots, NULL, NULL, STI_STAGE_ALL},
+    {"make the ballot", sti_stage_make_short_ballot, NULL, NULL, STI_STAGE_ALL},
+    {"vote", sti_stage_vote, NULL, sti_stage_is_tallied, STI_STAGE_ALL},
+    {"look for the parts", sti_stage_look_for_all, sti_stage_check_seen, NULL, STI_STAGE_FIRST},
     {"make the manifest's directory", sti_stage_make_commit_dir, sti_stage_check_commit_dir, NULL,
-     true},
-    {"create the manifest", sti_stage_open_manifest, sti_stage_check_manifest_opened, NULL, true},
-    {"write the manifest", sti_stage_write_manifest, sti_stage_check_manifest_written, NULL, true},
-    {"sync the manifest", sti_stage_sync_manifest, NULL, NULL, true},
-    {"close the manifest", sti_stage_close_manifest, sti_stage_check_closed, NULL, true},
-    {"sync the manifest's directory", sti_stage_sync_commit_dir, NULL, NULL, true},
-    {"commit", sti_stage_commit, sti_stage_check_committed, NULL, true},
-    {"sync after the commit", sti_stage_sync_directory, NULL, NULL, true},
-    {"decide", sti_stage_decide, NULL, sti_stage_is_decided, false},
-    {"acknowledge", sti_stage_acknowledge, NULL, NULL, false},
+     STI_STAGE_FIRST},
+    {"create the manifest", sti_stage_open_manifest, sti_stage_check_manifest_opened, NULL,
+     STI_STAGE_FIRST},
+    {"write the manifest", sti_stage_write_manifest, sti_stage_check_manifest_written, NULL,
+     STI_STAGE_FIRST},
+    {"sync the manifest", sti_stage_sync_manifest, NULL, NULL, STI_STAGE_FIRST},
+    {"close the manifest", sti_stage_close_manifest, sti_stage_check_closed, NULL, STI_STAGE_FIRST},
+    {"sync the manifest's directory", sti_stage_sync_commit_dir, NULL, NULL, STI_STAGE_FIRST},
+    {"commit", sti_stage_commit, sti_stage_check_committed, NULL, STI_STAGE_FIRST},
+    {"sync after the commit", sti_stage_sync_directory, NULL, NULL, STI_STAGE_FIRST},
+    {"decide", sti_stage_decide, NULL, sti_stage_is_decided, STI_STAGE_ALL},
+    {"acknowledge", sti_stage_acknowledge, NULL, NULL, STI_STAGE_ALL},
 };
 #define N_DRAIN_STAGES (sizeof(drain_stages) / sizeof(drain_stages[0]))
+
+/* Of nodes with roots of their own: the manifest comes with the verdict, every keeper commits it,
+ * and a second vote makes sure that all have. */
+static const struct sti_stage node_stages[] = {
+    {"make directory", sti_stage_make_dirs, sti_stage_check_made, NULL, STI_STAGE_ALL},
+    {"create", sti_stage_open_parts, sti_stage_check_opened, NULL, STI_STAGE_ALL},
+    {"reserve space", sti_stage_reserve, sti_stage_check_reserved, NULL, STI_STAGE_ALL},
+    {"write", sti_stage_begin_writing, NULL, sti_stage_is_written, STI_STAGE_ALL},
+    {"set size", sti_stage_set_sizes, NULL, NULL, STI_STAGE_ALL},
+    {"sync", sti_stage_sync_parts, NULL, NULL, STI_STAGE_ALL},
+    {"close", sti_stage_close_parts, sti_stage_check_closed, NULL, STI_STAGE_ALL},
+    {"sync directory", sti_stage_sync_part_dirs, NULL, NULL, STI_STAGE_ALL},
+    {"sync root", sti_stage_sync_roots, NULL, NULL, STI_STAGE_ALL},
+    {"look for the step", sti_stage_look_for_step, sti_stage_check_free, NULL, STI_STAGE_KEEPERS},
+    {"make the ballot", sti_stage_make_ballot, sti_stage_check_ballot, NULL, STI_STAGE_ALL},
+    {"vote", sti_stage_vote, NULL, sti_stage_is_tallied, STI_STAGE_ALL},
+    {"put the ballots together", sti_stage_put_together, sti_stage_check_merged, NULL,
+     STI_STAGE_FIRST},
+    {"make the header's directory", sti_stage_make_dirs, sti_stage_check_made, NULL,
+     STI_STAGE_FIRST},
+    {"create the header", sti_stage_open_parts, sti_stage_check_opened, NULL, STI_STAGE_FIRST},
+    {"reserve the header's space", sti_stage_reserve, sti_stage_check_reserved, NULL,
+     STI_STAGE_FIRST},
+    {"write the header", sti_stage_begin_writing, NULL, sti_stage_is_written, STI_STAGE_FIRST},
+    {"set the header's size", sti_stage_set_sizes, NULL, NULL, STI_STAGE_FIRST},
+    {"sync the header", sti_stage_sync_parts, NULL, NULL, STI_STAGE_FIRST},
+    {"close the header", sti_stage_close_parts, sti_stage_check_closed, NULL, STI_STAGE_FIRST},
+    {"sync the header's directory", sti_stage_sync_part_dirs, NULL, NULL, STI_STAGE_FIRST},
+    {"sync the header's root", sti_stage_sync_roots, NULL, NULL, STI_STAGE_FIRST},
+    {"encode the manifest", sti_stage_encode, sti_stage_check_encoded, NULL, STI_STAGE_FIRST},
+    {"publish the manifest", sti_stage_publish, NULL, sti_stage_is_published, STI_STAGE_ALL},
+    {"fetch the manifest", sti_stage_fetch, NULL, sti_stage_is_fetched, STI_STAGE_KEEPERS},
+    {"make the manifest's directory", sti_stage_make_keepers_dir, sti_stage_check_keepers_dir, NULL,
+     STI_STAGE_KEEPERS},
+    {"create the manifest", sti_stage_open_manifest, sti_stage_check_manifest_opened, NULL,
+     STI_STAGE_KEEPERS},
+    {"write the manifest", sti_stage_write_manifest, sti_stage_check_manifest_written, NULL,
+     STI_STAGE_KEEPERS},
+    {"sync the manifest", sti_stage_sync_manifest, NULL, NULL, STI_STAGE_KEEPERS},
+    {"close the manifest", sti_stage_close_manifest, sti_stage_check_closed, NULL,
+     STI_STAGE_KEEPERS},
+    {"sync the manifest's directory", sti_stage_sync_commit_dir, NULL, NULL, STI_STAGE_KEEPERS},
+    {"commit", sti_stage_commit, sti_stage_check_committed, NULL, STI_STAGE_KEEPERS},
+    {"sync after the commit", sti_stage_sync_directory, NULL, NULL, STI_STAGE_KEEPERS},
+    {"vote on the commit", sti_stage_vote_again, NULL, sti_stage_is_tallied, STI_STAGE_ALL},
+    {"wait for copies", sti_stage_wait_for_drains, NULL, sti_stage_may_drain, STI_STAGE_FIRST},
+    {"decide", sti_stage_decide, NULL, sti_stage_is_decided, STI_STAGE_ALL},
+    {"acknowledge", sti_stage_acknowledge, NULL, NULL, STI_STAGE_ALL},
+};
+#define N_NODE_STAGES (sizeof(node_stages) / sizeof(node_stages[0]))
+
+/* Of copies from another node: their manifest is here already. */
+static const struct sti_stage pull_stages[] = {
+    {"look at the manifest", sti_stage_look_at_manifest, sti_stage_check_manifest_seen, NULL,
+     STI_STAGE_ALL},
+    {"read the manifest", sti_stage_read_manifest, sti_stage_check_manifest_read, NULL,
+     STI_STAGE_ALL},
+    {"make directory", sti_stage_make_dirs, sti_stage_check_made, NULL, STI_STAGE_ALL},
+    {"look for the copy", sti_stage_look_for_copies, sti_stage_check_no_copy, NULL, STI_STAGE_ALL},
+    {"create", sti_stage_open_parts, sti_stage_check_opened, NULL, STI_STAGE_ALL},
+    {"reserve space", sti_stage_reserve, sti_stage_check_reserved, NULL, STI_STAGE_ALL},
+    {"write", sti_stage_begin_writing, NULL, sti_stage_is_written, STI_STAGE_ALL},
+    {"set size", sti_stage_set_sizes, NULL, NULL, STI_STAGE_ALL},
+    {"sync", sti_stage_sync_parts, NULL, NULL, STI_STAGE_ALL},
+    {"close", sti_stage_close_parts, sti_stage_check_closed, NULL, STI_STAGE_ALL},
+    {"name the copy", sti_stage_name_copies, sti_stage_check_named, NULL, STI_STAGE_ALL},
+    {"sync directory", sti_stage_sync_part_dirs, NULL, NULL, STI_STAGE_ALL},
+    {"sync root", sti_stage_sync_roots, NULL, NULL, STI_STAGE_ALL},
+    {"vote on the copy", sti_stage_vote_again, NULL, sti_stage_is_tallied, STI_STAGE_ALL},
+    {"decide", sti_stage_decide, NULL, sti_stage_is_decided, STI_STAGE_ALL},
+    {"acknowledge", sti_stage_acknowledge, NULL, NULL, STI_STAGE_ALL},
+};
+#define N_PULL_STAGES (sizeof(pull_stages) / sizeof(pull_stages[0]))
 
 /* ---- undoing ----------------------------------------------------------------------- */
 
@@ -213,18 +295,23 @@ close_all(struct sti_save *save)
         sti_stage_close_manifest(save);
 }
 
+/* A manifest that this writer has begun and surely not committed. */
+static bool
+has_unused_manifest(const struct sti_save *save)
+{
+    return save->has_commit_dir && !save->has_renamed;
+}
+
 static void
 unlink_all(struct sti_save *save)
 {
-    if (save->keep_parts)
-        return;
     for (uint32_t at = 0; at < save->n_stripes; at++)
-        if (save->stripes[at].is_made)
+        if (save->stripes[at].is_made && !save->keep_parts)
             sti_stage_start(&save->stripes[at].chore,
                             (struct sti_aio_op){.kind = STI_AIO_UNLINK,
                                                 .dir_fd = save->stripes[at].root->dir_fd,
                                                 .path = save->stripes[at].path});
-    if (save->has_commit_dir)
+    if (has_unused_manifest(save))
         sti_stage_start(&save->chore,
                         (struct sti_aio_op){.kind = STI_AIO_UNLINK,
                                             .dir_fd = sti_stage_directory(save)->dir_fd,
@@ -234,12 +321,11 @@ unlink_all(struct sti_save *save)
 static void
 remove_dirs(struct sti_save *save)
 {
-    if (save->keep_parts)
-        return;
-    sti_stage_start_on_paths(save, (struct sti_aio_op){.kind = STI_AIO_UNLINK,
-                                                       .path = save->parts_name,
-                                                       .unlink_flags = AT_REMOVEDIR});
-    if (save->has_commit_dir)
+    if (!save->keep_parts)
+        sti_stage_start_on_paths(save, (struct sti_aio_op){.kind = STI_AIO_UNLINK,
+                                                           .path = save->parts_name,
+                                                           .unlink_flags = AT_REMOVEDIR});
+    if (has_unused_manifest(save))
         sti_stage_start(&save->chore,
                         (struct sti_aio_op){.kind = STI_AIO_UNLINK,
                                             .dir_fd = sti_stage_directory(save)->dir_fd,
@@ -248,27 +334,34 @@ remove_dirs(struct sti_save *save)
 }
 
 static const struct sti_stage undo_stages[] = {
-    {"vote", vote_against, NULL, sti_stage_is_decided, false},
-    {"close", close_all, sti_stage_check_closed, NULL, false},
-    {"close what was saved", sti_stage_close_sources, sti_stage_check_source_closed, NULL, false},
-    {"remove", unlink_all, ignore, NULL, false},
-    {"remove directory", remove_dirs, ignore, NULL, false},
-    {"acknowledge", sti_stage_acknowledge, NULL, NULL, false},
+    {"vote", vote_against, NULL, sti_stage_is_decided, STI_STAGE_ALL},
+    {"close", close_all, sti_stage_check_closed, NULL, STI_STAGE_ALL},
+    {"close what was saved", sti_stage_close_sources, sti_stage_check_source_closed, NULL,
+     STI_STAGE_ALL},
+    {"remove", unlink_all, ignore, NULL, STI_STAGE_ALL},
+    {"remove directory", remove_dirs, ignore, NULL, STI_STAGE_ALL},
+    {"acknowledge", sti_stage_acknowledge, NULL, NULL, STI_STAGE_ALL},
 };
 #define N_UNDO_STAGES (sizeof(undo_stages) / sizeof(undo_stages[0]))
 
 const struct sti_stage *
 sti_stage_current(const struct sti_save *save)
 {
-    return save->is_undoing ? &undo_stages[save->stage]
-           : save->is_drain ? &drain_stages[save->stage]
-                            : &stages[save->stage];
+    return save->is_undoing            ? &undo_stages[save->stage]
+           : save->is_drain            ? &drain_stages[save->stage]
+           : save->is_pull             ? &pull_stages[save->stage]
+           : save->saver->opts.commits ? &node_stages[save->stage]
+                                       : &stages[save->stage];
 }
 
 static size_t
 count_stages(const struct sti_save *save)
 {
-    return save->is_undoing ? N_UNDO_STAGES : save->is_drain ? N_DRAIN_STAGES : N_STAGES;
+    return save->is_undoing            ? N_UNDO_STAGES
+           : save->is_drain            ? N_DRAIN_STAGES
+           : save->is_pull             ? N_PULL_STAGES
+           : save->saver->opts.commits ? N_NODE_STAGES
+                                       : N_STAGES;
 }
 
 /* ---- going on ---------------------------------------------------------------------- */
@@ -289,6 +382,20 @@ is_idle(const struct sti_save *save)
 }
 
 static bool
+is_mine(const struct sti_save *save)
+{
+    switch (sti_stage_current(save)->whose) {
+    case STI_STAGE_ALL:
+        return true;
+    case STI_STAGE_FIRST:
+        return save->saver->opts.writer == 0;
+    case STI_STAGE_KEEPERS:
+        break;
+    }
+    return sti_saver_is_keeper(save->saver);
+}
+
+static bool
 is_stage_over(struct sti_save *save)
 {
     const struct sti_stage *stage = sti_stage_current(save);
@@ -297,14 +404,12 @@ is_stage_over(struct sti_save *save)
         return false;
     if (save->result < 0 && !save->is_undoing)
         return true;
-    return !stage->is_over || stage->is_over(save);
+    return !is_mine(save) || !stage->is_over || stage->is_over(save);
 }
 
 bool
 sti_save_advance(struct sti_save *save)
 {
-    bool is_member = save->saver->opts.writer != 0;
-
     for (;;) {
         sti_save_pump(save);
         if (save->is_started && !is_stage_over(save))
@@ -320,7 +425,7 @@ sti_save_advance(struct sti_save *save)
         if (save->stage == count_stages(save))
             return true;
         save->is_started = true;
-        if (!is_member || !sti_stage_current(save)->is_coordinators)
+        if (is_mine(save))
             sti_stage_current(save)->start(save);
     }
 }

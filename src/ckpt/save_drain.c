@@ -119,9 +119,11 @@ sti_save_pass_on(struct sti_save *save)
     save->is_started = false;
     save->can_write = false;
     save->has_cast = false;
+    save->is_published = false;
     save->keep_parts = false;
     save->must_drain = false;
     save->has_commit_dir = false;
+    save->has_renamed = false;
     save->first_stripe = 0;
     save->look->n_seen = 0;
     save->begun_ns = sti_clock_ns();

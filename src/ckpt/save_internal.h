@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/thread.h"
+#include "ckpt/depot.h"
 #include "ckpt/manifest.h"
 #include "ckpt/merge.h"
 #include "ckpt/names.h"
@@ -44,7 +45,9 @@ struct sti_stripe {
     /* Of a drain: where the part is read. */
     struct sti_root *from_root;
     char from_path[2 * STI_NAME_SIZE];
-    int from_fd; /* -1: not open */
+    int from_fd;        /* -1: not open */
+    uint32_t part_idx;  /* of a pull: in its manifest */
+    struct statx found; /* of a pull: what has the part's name already */
     struct sti_chore chore;
     struct sti_chore sync_chore;
 };
@@ -61,7 +64,8 @@ struct sti_slot {
     uint32_t done_bytes;   /* written */
     enum sti_slot_state state;
     uint32_t budget_class;
-    bool is_damaged; /* of a drain: what was read does not have its CRCs */
+    bool is_damaged;           /* of a drain: what was read does not have its CRCs */
+    struct sti_depot_ask *ask; /* of a pull: its own memory */
     struct sti_job job;
     struct sti_aio_op op;
     struct sti_slot *next; /* of the saver's filled */
@@ -90,6 +94,7 @@ struct sti_save {
     bool wants_drain; /* whatever is under way */
     bool must_drain;  /* it is decided that it goes on as a drain when it is durable */
     bool is_drain;    /* it is one */
+    bool is_pull;     /* it copies parts of another node */
     uint64_t step;
     uint64_t serial;
     char id[STI_ID_SIZE];
@@ -120,7 +125,9 @@ struct sti_save {
     bool is_undoing;
     bool can_write;
     bool has_cast;
-    bool keep_parts; /* the commit may have happened */
+    bool is_published; /* of nodes: the manifest is what all keepers commit */
+    bool keep_parts;   /* the commit may have happened */
+    bool has_renamed;  /* by this writer */
     bool is_acknowledged;
     uint32_t n_pending; /* operations of stages and writes */
     uint32_t n_filling;
@@ -134,7 +141,10 @@ struct sti_save {
     int merge_rank;
     char merge_text[STK_ERROR_MESSAGE_SIZE];
     struct sti_look *look;
+    struct sti_manifest pulled; /* of a pull: what is copied */
     struct sti_text manifest;
+    const char *manifest_bytes; /* of the text, or the vote's */
+    uint64_t manifest_n_bytes;
     uint64_t manifest_done;
     int manifest_fd;
     bool has_commit_dir;
@@ -146,6 +156,7 @@ struct sti_saver {
     struct sti_vote *own_vote; /* of a writer alone */
     struct sti_arena arena;
     struct sti_slot *slots;
+    struct sti_depot_ask *asks; /* of one that pulls: of each slot */
 
     struct sti_mutex lock;
     struct sti_cond changed;
@@ -221,6 +232,24 @@ sti_save_may_read(struct sti_save *save, const struct sti_stripe *stripe);
 void
 sti_slot_read(struct sti_slot *slot);
 
+/* ---- save_pull.c ------------------------------------------------------------------- */
+
+/* Whether there is room for one more copy from another node. */
+bool
+sti_save_may_pull(const struct sti_save *save);
+
+/* Before the save is acknowledged: who waits for such copies waits for this one, too. */
+void
+sti_save_announce_pull(struct sti_save *save);
+
+/* Begins the copy that was announced, if there is one who copies. */
+void
+sti_save_begin_pull(const struct sti_save *from);
+
+/* Asks the other node for the slot's bytes and checks them; it is full when that is done. */
+void
+sti_slot_pull(struct sti_slot *slot);
+
 /* ---- save_fill.c ------------------------------------------------------------------- */
 
 /* Copies and sums the slot's bytes; a pool thread. */
@@ -252,6 +281,10 @@ sti_save_fail(struct sti_save *save, const struct sti_stripe *stripe, const char
 /* The save is durable, or has failed: tells the program. Loop. */
 void
 sti_saver_acknowledge(struct sti_save *save);
+
+/* Whether this writer writes manifests, and removes old ones. */
+bool
+sti_saver_is_keeper(const struct sti_saver *saver);
 
 /* Keeps an error for the program's next call. */
 void

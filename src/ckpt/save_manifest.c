@@ -43,16 +43,79 @@ sti_stage_make_commit_dir(struct sti_save *save)
                                                       .work_lane = STI_LANE_NORMAL});
 }
 
+/* The manifest that was encoded is the one that is written. */
+static int
+take_encoded(struct sti_save *save)
+{
+    save->manifest_bytes = save->manifest.bytes;
+    save->manifest_n_bytes = save->manifest.n_bytes;
+    if (save->manifest.is_failed)
+        return -ENOMEM;
+    return save->manifest.n_bytes < STI_MANIFEST_MAX_BYTES ? 0 : -EFBIG;
+}
+
 int
 sti_stage_check_commit_dir(struct sti_save *save, struct sti_chore *chore)
 {
     if (chore->op.result < 0)
         return chore->op.result;
     save->has_commit_dir = true;
-    if (save->manifest.is_failed)
-        return -ENOMEM;
-    return save->manifest.n_bytes < STI_MANIFEST_MAX_BYTES ? 0 : -EFBIG;
+    return take_encoded(save);
 }
+
+/* ---- of several nodes -------------------------------------------------------------- */
+
+void
+sti_stage_look_for_step(struct sti_save *save)
+{
+    sti_stage_start(&save->chore, (struct sti_aio_op){.kind = STI_AIO_STATX,
+                                                      .dir_fd = sti_stage_directory(save)->dir_fd,
+                                                      .path = save->step_name,
+                                                      .statx_mask = STATX_TYPE,
+                                                      .statx = &save->look->found});
+}
+
+int
+sti_stage_check_free(struct sti_save *save, struct sti_chore *chore)
+{
+    (void)save;
+    return chore->op.result == 0 ? -EEXIST : chore->op.result == -ENOENT ? 0 : chore->op.result;
+}
+
+void
+sti_stage_encode(struct sti_save *save)
+{
+    struct sti_manifest *manifest = &save->merged.manifest;
+
+    manifest->parts[manifest->n_parts++] = save->stripes[save->n_stripes - 1].part;
+    sti_stage_start_work(save, encode);
+}
+
+int
+sti_stage_check_encoded(struct sti_save *save, struct sti_chore *chore)
+{
+    return chore->op.result < 0 ? chore->op.result : take_encoded(save);
+}
+
+void
+sti_stage_make_keepers_dir(struct sti_save *save)
+{
+    sti_stage_start(&save->chore, (struct sti_aio_op){.kind = STI_AIO_MKDIR,
+                                                      .dir_fd = sti_stage_directory(save)->dir_fd,
+                                                      .path = save->commit_name,
+                                                      .mode = DIR_MODE});
+}
+
+int
+sti_stage_check_keepers_dir(struct sti_save *save, struct sti_chore *chore)
+{
+    if (chore->op.result < 0)
+        return chore->op.result;
+    save->has_commit_dir = true;
+    return 0;
+}
+
+/* ---- its file ---------------------------------------------------------------------- */
 
 void
 sti_stage_open_manifest(struct sti_save *save)
@@ -76,13 +139,13 @@ sti_stage_check_manifest_opened(struct sti_save *save, struct sti_chore *chore)
 void
 sti_stage_write_manifest(struct sti_save *save)
 {
-    uint64_t left = save->manifest.n_bytes - save->manifest_done;
+    uint64_t left = save->manifest_n_bytes - save->manifest_done;
 
     sti_stage_start(
         &save->chore,
         (struct sti_aio_op){.kind = STI_AIO_WRITE,
                             .fd = save->manifest_fd,
-                            .bytes = save->manifest.bytes + save->manifest_done,
+                            .bytes = (char *)(uintptr_t)save->manifest_bytes + save->manifest_done,
                             .n_bytes = (uint32_t)(left < MAX_WRITE_BYTES ? left : MAX_WRITE_BYTES),
                             .offset = save->manifest_done});
 }
@@ -93,7 +156,7 @@ sti_stage_check_manifest_written(struct sti_save *save, struct sti_chore *chore)
     if (chore->op.result <= 0)
         return chore->op.result < 0 ? chore->op.result : -EIO;
     save->manifest_done += (uint64_t)chore->op.result;
-    if (save->manifest_done < save->manifest.n_bytes)
+    if (save->manifest_done < save->manifest_n_bytes)
         sti_stage_write_manifest(save);
     return 0;
 }
@@ -153,7 +216,10 @@ sti_stage_check_committed(struct sti_save *save, struct sti_chore *chore)
     }
     if (rc == -ENOTEMPTY)
         rc = -EEXIST;
-    save->keep_parts = rc != -EEXIST;
+    if (rc != -EEXIST) {
+        save->keep_parts = true;
+        save->has_renamed = true;
+    }
     return rc;
 }
 

@@ -14,13 +14,16 @@
  * check    turns an operation's result into 0 or an error; NULL: a negative one is an
  *          error.
  * is_over  NULL, or whether the stage is over when no operation is under way.
+ * whose    on whom it runs; the others pass it by.
  */
+enum sti_stage_whose { STI_STAGE_ALL, STI_STAGE_FIRST, STI_STAGE_KEEPERS };
+
 struct sti_stage {
     const char *name;
     void (*start)(struct sti_save *save);
     int (*check)(struct sti_save *save, struct sti_chore *chore);
     bool (*is_over)(struct sti_save *save);
-    bool is_coordinators;
+    enum sti_stage_whose whose;
 };
 
 /* ---- what all of them use (save_commit.c) ------------------------------------------ */
@@ -115,6 +118,16 @@ sti_stage_look_for_parts(struct sti_save *save);
 int
 sti_stage_check_seen(struct sti_save *save, struct sti_chore *chore);
 void
+sti_stage_publish(struct sti_save *save);
+bool
+sti_stage_is_published(struct sti_save *save);
+void
+sti_stage_fetch(struct sti_save *save);
+bool
+sti_stage_is_fetched(struct sti_save *save);
+void
+sti_stage_vote_again(struct sti_save *save);
+void
 sti_stage_decide(struct sti_save *save);
 bool
 sti_stage_is_decided(struct sti_save *save);
@@ -129,8 +142,41 @@ void
 sti_stage_encode_own(const struct sti_save *save, struct sti_text *text,
                      void (*encode)(const struct sti_manifest *manifest, struct sti_text *text));
 
+/* ---- what is pulled (save_pull.c) ---------------------------------------------------- */
+
+void
+sti_stage_look_at_manifest(struct sti_save *save);
+int
+sti_stage_check_manifest_seen(struct sti_save *save, struct sti_chore *chore);
+void
+sti_stage_read_manifest(struct sti_save *save);
+int
+sti_stage_check_manifest_read(struct sti_save *save, struct sti_chore *chore);
+void
+sti_stage_look_for_copies(struct sti_save *save);
+int
+sti_stage_check_no_copy(struct sti_save *save, struct sti_chore *chore);
+void
+sti_stage_name_copies(struct sti_save *save);
+int
+sti_stage_check_named(struct sti_save *save, struct sti_chore *chore);
+
 /* ---- the manifest (save_manifest.c) ------------------------------------------------- */
 
+/* Whether the step is free in this node's directory: what is published goes to all of them. */
+void
+sti_stage_look_for_step(struct sti_save *save);
+int
+sti_stage_check_free(struct sti_save *save, struct sti_chore *chore);
+/* Puts all parts into the manifest and encodes it. */
+void
+sti_stage_encode(struct sti_save *save);
+int
+sti_stage_check_encoded(struct sti_save *save, struct sti_chore *chore);
+void
+sti_stage_make_keepers_dir(struct sti_save *save);
+int
+sti_stage_check_keepers_dir(struct sti_save *save, struct sti_chore *chore);
 void
 sti_stage_make_commit_dir(struct sti_save *save);
 int

@@ -13,12 +13,12 @@
 #include "ckpt/save_stages.h"
 #include "ckpt/scan.h"
 
-/* ---- the sti_stage_vote ---------------------------------------------------------------------- */
+/* ---- the vote -------------------------------------------------------------------------------- */
 
 static struct sti_vote *
 vote_of(const struct sti_save *save)
 {
-    return save->saver->opts.vote;
+    return save->is_published ? save->saver->opts.commits : save->saver->opts.vote;
 }
 
 /* Measured for the next division: how fast each root took its part, its sync included. */
@@ -290,6 +290,75 @@ sti_stage_check_seen(struct sti_save *save, struct sti_chore *chore)
     return rc;
 }
 
+/* ---- what all nodes commit --------------------------------------------------------- */
+
+/* From its verdict on every node may commit, whatever becomes of the others. */
+void
+sti_stage_publish(struct sti_save *save)
+{
+    const struct sti_verdict verdict = {.code = 0};
+    struct sti_text text = save->manifest;
+
+    if (save->saver->opts.writer != 0)
+        return;
+    save->manifest = (struct sti_text){0};
+    int rc = sti_vote_publish(vote_of(save), save->serial, text.bytes, text.n_bytes);
+    if (rc < 0)
+        sti_save_fail(save, NULL, "publish the manifest", rc);
+    else
+        sti_vote_decide(vote_of(save), save->serial, &verdict);
+}
+
+bool
+sti_stage_is_published(struct sti_save *save)
+{
+    struct sti_verdict verdict;
+    uint64_t due_ns;
+
+    if (!sti_vote_verdict(vote_of(save), save->serial, &verdict, &due_ns)) {
+        wake_at(save, due_ns);
+        return false;
+    }
+    save->keep_parts |= verdict.keep_parts;
+    fail_by(save, &verdict);
+    if (verdict.code < 0)
+        return true;
+    save->is_published = true; /* what is voted on from now on is the commit */
+    save->keep_parts = true;
+    save->has_cast = false;
+    return true;
+}
+
+void
+sti_stage_fetch(struct sti_save *save)
+{
+    (void)save; /* it is begun by whoever asks for it */
+}
+
+bool
+sti_stage_is_fetched(struct sti_save *save)
+{
+    uint64_t due_ns;
+    int rc = sti_vote_published(save->saver->opts.vote, save->serial, &save->manifest_bytes,
+                                &save->manifest_n_bytes, &due_ns);
+
+    if (rc < 0)
+        sti_save_fail(save, NULL, "fetch the manifest", rc);
+    else if (rc == 0)
+        wake_at(save, due_ns);
+    return rc != 0;
+}
+
+void
+sti_stage_vote_again(struct sti_save *save)
+{
+    sti_text_print(&save->ballot, "committed");
+    if (save->ballot.is_failed)
+        sti_save_fail(save, NULL, "vote on the commit", -ENOMEM);
+    else
+        sti_stage_cast(save);
+}
+
 /* ---- the verdict ------------------------------------------------------------------- */
 
 void
@@ -332,7 +401,7 @@ sti_stage_wait_for_drains(struct sti_save *save)
 bool
 sti_stage_may_drain(struct sti_save *save)
 {
-    return save->saver->opts.writer != 0 || sti_save_may_drain(save);
+    return save->saver->opts.writer != 0 || (sti_save_may_drain(save) && sti_save_may_pull(save));
 }
 
 void
@@ -340,5 +409,7 @@ sti_stage_acknowledge(struct sti_save *save)
 {
     if (save->must_drain && save->result == 0)
         sti_save_announce_drain(save);
+    if (save->result == 0)
+        sti_save_announce_pull(save);
     sti_saver_acknowledge(save);
 }

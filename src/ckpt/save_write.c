@@ -90,6 +90,8 @@ start_filling(struct sti_save *save)
         save->n_filling++;
         if (save->is_drain)
             sti_slot_read(slot);
+        else if (save->is_pull)
+            sti_slot_pull(slot);
         else
             sti_slot_fill(slot);
     }
@@ -103,6 +105,8 @@ sti_saver_take_filled(struct sti_saver *saver)
     saver->filled = NULL;
     sti_mutex_unlock(&saver->lock);
     for (; slot; slot = slot->next) {
+        if (slot->is_damaged)
+            sti_save_fail(slot->stripe->save, slot->stripe, "check what was saved", STK_E_CORRUPT);
         slot->state = STI_SLOT_FULL;
         slot->stripe->save->n_filling--;
     }
@@ -218,9 +222,10 @@ may_write(struct sti_saver *saver, struct sti_slot *slot, uint64_t now_ns, bool 
 
     if (!budget)
         return true;
-    slot->budget_class = saver->opts.is_drain ? STI_BUDGET_DRAIN
-                         : is_fenced          ? STI_BUDGET_FENCE
-                                              : STI_BUDGET_CHECKPOINT;
+    bool is_copy = saver->opts.is_drain || saver->opts.pull;
+    slot->budget_class = is_copy     ? STI_BUDGET_DRAIN
+                         : is_fenced ? STI_BUDGET_FENCE
+                                     : STI_BUDGET_CHECKPOINT;
     uint64_t wait_ns = sti_budget_ask(budget, (enum sti_budget_class)slot->budget_class, now_ns);
     if (wait_ns == 0)
         return true;

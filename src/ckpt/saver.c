@@ -18,7 +18,15 @@
 #include "base/error.h"
 #include "ckpt/save_internal.h"
 
+#define PULL_ROOM_BYTES 65536u /* keeps slots where direct writes want them */
+
 /* ---- the loop's side --------------------------------------------------------------- */
+
+bool
+sti_saver_is_keeper(const struct sti_saver *saver)
+{
+    return saver->opts.commits ? saver->opts.is_keeper : saver->opts.writer == 0;
+}
 
 void
 sti_saver_latch(struct sti_saver *saver, const stk_error *error)
@@ -55,7 +63,7 @@ sti_saver_acknowledge(struct sti_save *save)
     }
     sti_cond_broadcast(&saver->changed);
     sti_mutex_unlock(&saver->lock);
-    if (saver->opts.is_drain)
+    if (saver->opts.is_drain || saver->opts.pull)
         sti_aio_wake(saver->opts.aio); /* a save may wait for room for its own */
 }
 
@@ -108,9 +116,12 @@ note_busy(struct sti_saver *drain, struct sti_retain *retain)
 static void
 begin_retaining(struct sti_saver *saver, uint64_t step)
 {
-    saver->retain = (struct sti_retain){
-        .dir_fd = saver->opts.roots[0].dir_fd, .keep = saver->opts.keep, .protect_step = step};
+    saver->retain = (struct sti_retain){.dir_fd = saver->opts.roots[0].dir_fd,
+                                        .keep = saver->opts.keep,
+                                        .protect_step = step,
+                                        .is_of_node = saver->opts.commits != NULL};
     note_busy(saver->opts.drain, &saver->retain);
+    note_busy(saver->opts.copier, &saver->retain);
     go_on_retaining(saver);
 }
 
@@ -134,9 +145,11 @@ take_next(struct sti_saver *saver)
 static void
 end_save(struct sti_saver *saver, struct sti_save *save)
 {
-    bool must_retain = save->result == 0 && saver->opts.keep > 0 && saver->opts.writer == 0;
+    bool must_retain = save->result == 0 && saver->opts.keep > 0 && sti_saver_is_keeper(saver);
     uint64_t step = save->step;
 
+    if (save->result == 0)
+        sti_save_begin_pull(save);
     if (save->must_drain && save->result == 0)
         sti_save_pass_on(save);
     else
@@ -389,14 +402,24 @@ set_up(struct sti_saver *saver) STI_NO_ANALYSIS
     saver->slots = sti_mem_new(opts->slots, sizeof(saver->slots[0]));
     if (!saver->slots)
         return -ENOMEM;
-    rc = sti_arena_open(&saver->arena, (uint64_t)opts->slots * opts->slot_bytes, 1);
+    /* What another node answers has its file's size behind it. */
+    uint64_t room_bytes = opts->slot_bytes + (opts->pull ? PULL_ROOM_BYTES : 0);
+    if (opts->pull) {
+        saver->asks = sti_mem_new(opts->slots, sizeof(saver->asks[0]));
+        if (!saver->asks)
+            return -ENOMEM;
+    }
+    rc = sti_arena_open(&saver->arena, opts->slots * room_bytes, 1);
     if (rc < 0)
         return rc;
     for (uint32_t at = 0; at < opts->slots; at++) {
         saver->slots[at].saver = saver;
-        saver->slots[at].bytes = saver->arena.base + (uint64_t)at * opts->slot_bytes;
+        saver->slots[at].bytes = saver->arena.base + at * room_bytes;
+        saver->slots[at].ask = opts->pull ? &saver->asks[at] : NULL;
     }
     sti_vote_join(opts->vote, opts->writer, opts->aio);
+    if (opts->commits)
+        sti_vote_join(opts->commits, opts->writer, opts->aio);
     return 0;
 }
 
@@ -439,9 +462,12 @@ sti_saver_free(struct sti_saver *saver)
         return;
     if (saver->opts.vote && saver->slots)
         sti_vote_join(saver->opts.vote, saver->opts.writer, NULL);
+    if (saver->opts.commits && saver->slots)
+        sti_vote_join(saver->opts.commits, saver->opts.writer, NULL);
     sti_vote_free(saver->own_vote);
     sti_arena_close(&saver->arena);
     sti_mem_free(saver->slots);
+    sti_mem_free(saver->asks);
     sti_cond_fini(&saver->changed);
     sti_mutex_fini(&saver->lock);
     sti_mem_free(saver);

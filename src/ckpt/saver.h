@@ -19,6 +19,14 @@
 #include "io/aio.h"
 
 struct sti_saver;
+struct sti_depot;
+
+/* What a saver that copies from another node takes from there; borrowed until closed. */
+struct sti_pull {
+    struct sti_depot *depot; /* slots are no larger than what it answers */
+    uint32_t peer;           /* the keeper of that node */
+    const uint8_t *takes;    /* of each writer, and of the header's: whether its parts are taken */
+};
 
 #define STI_SAVES_MAX 8u
 
@@ -31,6 +39,10 @@ struct sti_saver;
  * keep         checkpoints that stay when a new one is durable; 0: all.
  * session      unique for the writer set; the same in all writers.
  * vote         of the writer set; NULL: this is its only writer.
+ * commits      a second vote of the writers, whose roots are each node's own: what the first one
+ *              publishes is committed on every node, by its keeper. NULL: the roots are the same
+ *              places for all, and the first writer commits.
+ * is_keeper    this one is its node's; matters with commits.
  * places       of the writers: of those that hold a tensor together only the first at each place
  *              writes; borrowed until closed. NULL: all of them write.
  * is_checked   what several writers hold is compared before it is committed.
@@ -39,6 +51,9 @@ struct sti_saver;
  * drain_every  which: every so many-th, or the next one after it where a copy is still under way;
  *              0: those that ask for it.
  * is_drain     this one does so: it has one root, and nobody saves with it.
+ * copier       copies what is durable from another node to this one, each save; NULL: nobody does.
+ *              Freed after this one.
+ * pull         this one does so, to the roots of the saver that it copies for.
  */
 struct sti_saver_opts {
     struct sti_aio *aio;
@@ -55,11 +70,15 @@ struct sti_saver_opts {
     uint32_t world;
     uint64_t session;
     struct sti_vote *vote;
+    struct sti_vote *commits;
+    bool is_keeper;
     const uint32_t *places;
     bool is_checked;
     struct sti_saver *drain;
     uint32_t drain_every;
     bool is_drain;
+    struct sti_saver *copier;
+    const struct sti_pull *pull;
 };
 
 /* A tensor that this writer holds. data: borrowed for the call, or, with is_stable, until it

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "ckpt/names.h"
+#include "ckpt/nodes.h"
 
 #define PATH_SIZE 2048u
 
@@ -48,6 +49,43 @@ note_step(void *context, const char *name, unsigned char d_type)
     return 0;
 }
 
+/* Steps of one directory, in any order. */
+static int
+add_steps(struct steps *steps, const uint64_t *more, uint32_t n)
+{
+    uint64_t *grown = sti_mem_resize(steps->steps, (size_t)steps->n + n, sizeof(*grown));
+
+    if (!grown)
+        return -ENOMEM;
+    memcpy(grown + steps->n, more, n * sizeof(*grown));
+    steps->steps = grown;
+    steps->n += n;
+    steps->capacity = steps->n;
+    return 0;
+}
+
+/* What other nodes have, as far as they answer; ret_lost: what one that does not was lost by. */
+static int
+add_of_nodes(const struct sti_scan *scan, struct steps *steps, int *ret_lost)
+{
+    int rc = 0;
+
+    for (uint32_t node = 0; scan->nodes && rc == 0 && node < scan->nodes->n; node++) {
+        uint64_t *more;
+        uint32_t n;
+        int lost = sti_nodes_steps(scan, node, &more, &n);
+
+        if (lost < 0) {
+            *ret_lost = lost;
+            continue;
+        }
+        if (n > 0)
+            rc = add_steps(steps, more, n);
+        sti_mem_free(more);
+    }
+    return rc;
+}
+
 static int
 newest_first(const void *left, const void *right)
 {
@@ -66,17 +104,28 @@ sti_scan_steps(const struct sti_scan *scan, uint64_t **ret_steps, uint32_t *ret_
                             .path = ".",
                             .list_fn = note_step,
                             .list_context = &steps};
+    int lost = 0;
+    uint32_t n = 0;
     int rc = sti_aio_run(scan->aio, &op);
 
+    if (rc == 0)
+        rc = add_of_nodes(scan, &steps, &lost);
     if (rc < 0) {
         sti_mem_free(steps.steps);
         return sti_error_set_path(err, rc, scan->path, "the directory cannot be listed: %s",
                                   sti_error_text(rc));
     }
+    if (steps.n == 0 && lost < 0)
+        return sti_error_set_path(err, lost, scan->path,
+                                  "there is no checkpoint here, and not all other nodes answer: %s",
+                                  sti_error_text(lost));
     if (steps.n > 0)
         qsort(steps.steps, steps.n, sizeof(steps.steps[0]), newest_first);
+    for (uint32_t at = 0; at < steps.n; at++)
+        if (n == 0 || steps.steps[n - 1] != steps.steps[at])
+            steps.steps[n++] = steps.steps[at];
     *ret_steps = steps.steps;
-    *ret_n = steps.n;
+    *ret_n = n;
     return 0;
 }
 
@@ -126,6 +175,20 @@ name_path(const struct sti_scan *scan, const char *name, int rc, stk_error *err)
     return rc;
 }
 
+/* Reads a manifest's bytes, which are freed. */
+static int
+decode(uint64_t step, char *bytes, uint64_t n_bytes, struct sti_manifest *manifest, stk_error *err)
+{
+    int rc = sti_manifest_decode(manifest, bytes, n_bytes, err);
+
+    sti_mem_free(bytes);
+    if (rc == 0 && manifest->step != step) {
+        rc = sti_error_set(err, STK_E_MISMATCH, "the manifest is of step %" PRIu64, manifest->step);
+        sti_manifest_fini(manifest);
+    }
+    return rc;
+}
+
 int
 sti_scan_manifest(const struct sti_scan *scan, uint64_t step, struct sti_manifest *manifest,
                   stk_error *err)
@@ -143,13 +206,62 @@ sti_scan_manifest(const struct sti_scan *scan, uint64_t step, struct sti_manifes
                             sti_error_text(rc));
         return name_path(scan, name, rc, err);
     }
-    rc = sti_manifest_decode(manifest, bytes, n_bytes, err);
-    sti_mem_free(bytes);
-    if (rc == 0 && manifest->step != step) {
-        rc = sti_error_set(err, STK_E_MISMATCH, "the manifest is of step %" PRIu64, manifest->step);
-        sti_manifest_fini(manifest);
-    }
+    rc = decode(step, bytes, n_bytes, manifest, err);
     return name_path(scan, name, rc, err);
+}
+
+/* The manifest that another node has of a step, if all parts of it are somewhere. */
+static int
+find_on_node(const struct sti_scan *scan, uint32_t node, uint64_t step,
+             struct sti_manifest *manifest, stk_error *err)
+{
+    char *bytes;
+    uint64_t n_bytes;
+    int rc = sti_nodes_manifest(scan, node, step, &bytes, &n_bytes);
+
+    if (rc < 0)
+        return sti_error_set(err, rc,
+                             "the manifest of step %" PRIu64 " cannot be read on rank %" PRIu32
+                             "'s node: %s",
+                             step, scan->nodes->keepers[node], sti_error_text(rc));
+    rc = decode(step, bytes, n_bytes, manifest, err);
+    if (rc < 0)
+        return rc;
+    rc = sti_scan_check_parts(scan, manifest, err);
+    if (rc < 0)
+        sti_manifest_fini(manifest);
+    return rc;
+}
+
+/* Whether an error says more than another: that there is no such step says the least. */
+static bool
+says_more(int rc, int than)
+{
+    return than == -ENOENT && rc != -ENOENT;
+}
+
+int
+sti_scan_whole(const struct sti_scan *scan, uint64_t step, struct sti_manifest *manifest,
+               stk_error *err)
+{
+    int rc = sti_scan_manifest(scan, step, manifest, err);
+
+    if (rc == 0) {
+        rc = sti_scan_check_parts(scan, manifest, err);
+        if (rc < 0)
+            sti_manifest_fini(manifest);
+    }
+    for (uint32_t node = 0; rc < 0 && scan->nodes && node < scan->nodes->n; node++) {
+        stk_error why;
+        int other = find_on_node(scan, node, step, manifest, &why);
+
+        if (other == 0 || says_more(other, rc)) {
+            rc = other;
+            if (err && rc < 0)
+                *err = why;
+        }
+    }
+    return rc;
 }
 
 /* ---- parts
@@ -177,8 +289,8 @@ sti_scan_part_path(const struct sti_scan *scan, const struct sti_manifest *manif
 }
 
 static int
-check_part(const struct sti_scan *scan, const struct sti_manifest *manifest, uint32_t part,
-           stk_error *err)
+check_part_here(const struct sti_scan *scan, const struct sti_manifest *manifest, uint32_t part,
+                stk_error *err)
 {
     char path[PATH_SIZE];
     struct statx found = {0};
@@ -209,14 +321,25 @@ check_part(const struct sti_scan *scan, const struct sti_manifest *manifest, uin
     return 0;
 }
 
+/* node: which one to ask first, then which one has it. */
+static int
+check_part(const struct sti_scan *scan, const struct sti_manifest *manifest, uint32_t part,
+           uint32_t *node, stk_error *err)
+{
+    int rc = check_part_here(scan, manifest, part, err);
+
+    return rc < 0 && scan->nodes ? sti_nodes_find_part(scan, manifest, part, node, err) : rc;
+}
+
 int
 sti_scan_check_parts(const struct sti_scan *scan, const struct sti_manifest *manifest,
                      stk_error *err)
 {
+    uint32_t node = 0;
     int rc = 0;
 
     for (uint32_t part = 0; rc == 0 && part < manifest->n_parts; part++)
-        rc = check_part(scan, manifest, part, err);
+        rc = check_part(scan, manifest, part, &node, err);
     return rc;
 }
 
@@ -237,17 +360,13 @@ sti_scan_latest(const struct sti_scan *scan, struct sti_manifest *manifest, uint
         /* Only what is wrong with the newest is told. */
         stk_error *to = *ret_skipped == 0 ? &own : NULL;
 
-        rc = sti_scan_manifest(scan, steps[at], manifest, to);
+        rc = sti_scan_whole(scan, steps[at], manifest, to);
         if (rc == -ENOENT && to) { /* removed since it was listed, or a directory of others */
             rc = sti_error_set_path(&own, rc, scan->path, "there is no checkpoint");
             continue;
         }
-        if (rc == 0) {
-            rc = sti_scan_check_parts(scan, manifest, to);
-            if (rc == 0)
-                break;
-            sti_manifest_fini(manifest);
-        }
+        if (rc == 0)
+            break;
         ++*ret_skipped;
     }
     sti_mem_free(steps);

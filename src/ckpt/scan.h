@@ -11,11 +11,15 @@
 #include "ckpt/manifest.h"
 #include "io/aio.h"
 
-/* A checkpoint directory, open. path: for messages and for roots named ".". */
+struct sti_nodes;
+
+/* A checkpoint directory, open. path: for messages and for roots named ".". nodes: NULL, or
+ * others that have a directory and roots of their own, where what is not here is looked for. */
 struct sti_scan {
     struct sti_aio *aio; /* the calling thread's */
     int dir_fd;
     const char *path;
+    const struct sti_nodes *nodes;
 };
 
 /*
@@ -32,6 +36,14 @@ sti_scan_steps(const struct sti_scan *scan, uint64_t **ret_steps, uint32_t *ret_
 int
 sti_scan_manifest(const struct sti_scan *scan, uint64_t step, struct sti_manifest *manifest,
                   stk_error *err);
+
+/*
+ * Finds the manifest of a step whose parts are all there, here or on other nodes; here first.
+ * Errors: as sti_scan_manifest() and sti_scan_check_parts(), of the first that there is. Blocks.
+ */
+int
+sti_scan_whole(const struct sti_scan *scan, uint64_t step, struct sti_manifest *manifest,
+               stk_error *err);
 
 /* Where a part lies. path: room for path_size. Returns the descriptor that it is relative
  * to. Errors: -ENAMETOOLONG. */

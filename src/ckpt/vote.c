@@ -29,6 +29,19 @@ sti_vote_tally(struct sti_vote *vote, uint64_t serial, struct sti_ballot *ballot
     return vote->method->tally(vote, serial, ballots, ret_verdict, ret_due_ns);
 }
 
+int
+sti_vote_publish(struct sti_vote *vote, uint64_t serial, char *bytes, uint64_t n_bytes)
+{
+    return vote->method->publish(vote, serial, bytes, n_bytes);
+}
+
+int
+sti_vote_published(struct sti_vote *vote, uint64_t serial, const char **ret_bytes,
+                   uint64_t *ret_n_bytes, uint64_t *ret_due_ns)
+{
+    return vote->method->published(vote, serial, ret_bytes, ret_n_bytes, ret_due_ns);
+}
+
 void
 sti_vote_decide(struct sti_vote *vote, uint64_t serial, const struct sti_verdict *verdict)
 {

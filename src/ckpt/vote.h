@@ -25,10 +25,11 @@ struct sti_ballot {
 
 /* What the coordinator says. */
 struct sti_verdict {
-    int code;        /* 0: committed and durable */
-    uint32_t writer; /* who was against it, where somebody was */
-    bool keep_parts; /* the commit may have happened although it failed */
-    bool must_drain; /* committed, and to be copied on by all */
+    int code;             /* 0: committed and durable */
+    uint32_t writer;      /* who was against it, where somebody was */
+    bool keep_parts;      /* the commit may have happened although it failed */
+    bool must_drain;      /* committed, and to be copied on by all */
+    uint64_t n_published; /* bytes that were published with it; 0: none */
     /* Why, for people; empty: no more than the code. */
     char text[STK_ERROR_MESSAGE_SIZE];
 };
@@ -63,6 +64,23 @@ sti_vote_cast(struct sti_vote *vote, uint32_t writer, uint64_t serial,
 bool
 sti_vote_tally(struct sti_vote *vote, uint64_t serial, struct sti_ballot *ballots,
                struct sti_verdict *ret_verdict, uint64_t *ret_due_ns);
+
+/*
+ * The coordinator's, before it decides for a save: bytes that every writer may have with the
+ * verdict. Taken (sti_mem_free) in any case; they stay until it publishes again, which it may
+ * when all have cast on a later save. Errors: -ENOMEM.
+ */
+int
+sti_vote_publish(struct sti_vote *vote, uint64_t serial, char *bytes, uint64_t n_bytes);
+
+/*
+ * What was published with the verdict on the save that this writer voted on last. Returns 1, and
+ * ret_bytes is borrowed until the writer casts again; 0: it is not here yet, ret_due_ns as above.
+ * Errors: -ENOENT nothing was, -ETIMEDOUT, -ECANCELED, -ENOMEM; the same each time.
+ */
+int
+sti_vote_published(struct sti_vote *vote, uint64_t serial, const char **ret_bytes,
+                   uint64_t *ret_n_bytes, uint64_t *ret_due_ns);
 
 /* The coordinator's, once for each serial. */
 void

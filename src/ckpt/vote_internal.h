@@ -13,6 +13,9 @@ struct sti_vote_method {
                  const struct sti_ballot *ballot);
     bool (*tally)(struct sti_vote *vote, uint64_t serial, struct sti_ballot *ballots,
                   struct sti_verdict *ret_verdict, uint64_t *ret_due_ns);
+    int (*publish)(struct sti_vote *vote, uint64_t serial, char *bytes, uint64_t n_bytes);
+    int (*published)(struct sti_vote *vote, uint64_t serial, const char **ret_bytes,
+                     uint64_t *ret_n_bytes, uint64_t *ret_due_ns);
     void (*decide)(struct sti_vote *vote, uint64_t serial, const struct sti_verdict *verdict);
     bool (*verdict)(struct sti_vote *vote, uint64_t serial, struct sti_verdict *ret_verdict,
                     uint64_t *ret_due_ns);

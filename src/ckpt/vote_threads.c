@@ -32,6 +32,9 @@ struct threads {
     uint32_t world;
     struct round rounds[2] STI_GUARDED_BY(&lock);
     struct sti_aio **aios STI_GUARDED_BY(&lock);
+    char *published STI_GUARDED_BY(&lock); /* the last, which stays where it is */
+    uint64_t n_published STI_GUARDED_BY(&lock);
+    uint64_t published_serial STI_GUARDED_BY(&lock);
 };
 
 static struct threads *
@@ -55,6 +58,7 @@ threads_free(struct sti_vote *base) STI_NO_ANALYSIS
     struct threads *vote = threads_of(base);
 
     sti_mem_free(vote->aios);
+    sti_mem_free(vote->published);
     for (int at = 0; at < 2; at++) {
         drop_ballots(&vote->rounds[at], vote->world);
         sti_mem_free(vote->rounds[at].ballots);
@@ -140,6 +144,36 @@ threads_tally(struct sti_vote *base, uint64_t serial, struct sti_ballot *ballots
     return is_certain;
 }
 
+static int
+threads_publish(struct sti_vote *base, uint64_t serial, char *bytes, uint64_t n_bytes)
+{
+    struct threads *vote = threads_of(base);
+
+    sti_mutex_lock(&vote->lock);
+    char *old = vote->published;
+    vote->published = bytes;
+    vote->n_published = n_bytes;
+    vote->published_serial = serial;
+    sti_mutex_unlock(&vote->lock);
+    sti_mem_free(old);
+    return 0;
+}
+
+static int
+threads_published(struct sti_vote *base, uint64_t serial, const char **ret_bytes,
+                  uint64_t *ret_n_bytes, uint64_t *ret_due_ns)
+{
+    struct threads *vote = threads_of(base);
+
+    *ret_due_ns = UINT64_MAX;
+    sti_mutex_lock(&vote->lock);
+    bool is_there = vote->published && vote->published_serial == serial;
+    *ret_bytes = is_there ? vote->published : NULL;
+    *ret_n_bytes = is_there ? vote->n_published : 0;
+    sti_mutex_unlock(&vote->lock);
+    return is_there ? 1 : -ENOENT;
+}
+
 static void
 threads_decide(struct sti_vote *base, uint64_t serial, const struct sti_verdict *verdict)
 {
@@ -150,6 +184,8 @@ threads_decide(struct sti_vote *base, uint64_t serial, const struct sti_verdict 
 
     round->is_decided = true;
     round->verdict = *verdict;
+    round->verdict.n_published =
+        vote->published && vote->published_serial == serial ? vote->n_published : 0;
     wake_locked(vote);
     sti_mutex_unlock(&vote->lock);
 }
@@ -175,6 +211,8 @@ static const struct sti_vote_method method = {.free = threads_free,
                                               .join = threads_join,
                                               .cast = threads_cast,
                                               .tally = threads_tally,
+                                              .publish = threads_publish,
+                                              .published = threads_published,
                                               .decide = threads_decide,
                                               .verdict = threads_verdict};
 

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Copies on another node, over every method: what is acknowledged with them survives the
+ * loss of any one node, byte for byte, and what is not is told.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#include "ranks_ckpt_util.h"
+
+/* ---- what survives -------------------------------------------------------------- */
+
+static void
+save_three(struct rank *rank)
+{
+    stk_ckpt *ckpt = open_ckpt(rank);
+    stk_ckpt_status status = {STK_CKPT_STATUS_INIT};
+    stk_error err;
+
+    for (uint64_t step = 1; step <= 3; step++)
+        save_at(rank, ckpt, step, 0, &err);
+    if (stk_ckpt_wait(ckpt, STK_DURABLE_PARTNER, STK_FOREVER, &err) < 0)
+        fail_msg("rank %u: %s: %s", rank->rank, err.path, err.message);
+    assert_int_equal(stk_ckpt_get_status(ckpt, &status), 0);
+    assert_int_equal(status.durable, 3);
+    assert_int_equal(status.partner, 3);
+    assert_int_equal(status.partner_failed, 0);
+    assert_int_equal(status.last_partner, 3);
+    assert_int_equal(status.partner_unfinished, 0);
+    stk_ckpt_close(ckpt);
+}
+
+/* scene->wrong: of how many ranks the checkpoint is. */
+static void
+load_all(struct rank *rank)
+{
+    stk_ckpt *ckpt = open_ckpt(rank);
+    stk_view *view;
+    stk_error err;
+
+    for (uint64_t step = 2; step <= 3; step++) {
+        if (stk_view_open(&view, ckpt, step == 3 ? STK_LATEST : step, &err) != 0)
+            fail_msg("rank %u: %s: %s", rank->rank, err.path, err.message);
+        expect_step(view, step, (uint32_t)scene_of(rank)->wrong);
+        stk_view_close(view);
+    }
+    job_meet(rank->job); /* the others read what is here */
+    stk_ckpt_close(ckpt);
+}
+
+/* Of each writer, and the header's, whether its parts are on a node. */
+static uint32_t
+expected_on(uint32_t node, uint32_t world, uint32_t per_node)
+{
+    uint32_t n_nodes = (world + per_node - 1) / per_node;
+    uint32_t expected = 0;
+
+    for (uint32_t writer = 0; writer <= world; writer++) {
+        uint32_t of = writer == world ? 0 : writer / per_node;
+
+        if (of == node || (of + 1) % n_nodes == node)
+            expected |= 1u << writer;
+    }
+    return expected;
+}
+
+static void
+lose_each(struct scene *scene, const char *comm, uint32_t world, uint32_t per_node)
+{
+    uint32_t n_nodes = (world + per_node - 1) / per_node;
+    char dir[300];
+
+    scene->per_node = per_node;
+    scene->wrong = (int)world;
+    for (uint32_t lost = 0; lost < n_nodes; lost++) {
+        run(scene, comm, world, save_three);
+        for (uint32_t node = 0; node < n_nodes; node++) {
+            assert_int_equal(writers_on(scene, node, 1), 0); /* keep is 2 */
+            assert_int_equal(writers_on(scene, node, 3), expected_on(node, world, per_node));
+        }
+        node_dir(scene, lost, dir);
+        scratch_remove(dir);
+        run(scene, comm, world, load_all);
+        scene->per_node = 1; /* and other ranks */
+        run(scene, comm, n_nodes, load_all);
+        scene->per_node = per_node;
+        if (lost + 1 == n_nodes) { /* nobody comes in its place */
+            scene->opts.partner = n_nodes > 2;
+            run(scene, comm, lost * per_node, load_all);
+            scene->opts.partner = 1;
+        }
+        scratch_remove(scene->dir);
+        scratch_make(scene->dir);
+    }
+}
+
+static void
+lose_nodes(struct scene *scene, const char *comm)
+{
+    scene->opts.node_local = 1;
+    scene->opts.partner = 1;
+    lose_each(scene, comm, 4, 2);
+    lose_each(scene, comm, 3, 1);
+    lose_each(scene, comm, 5, 2);
+}
+
+static void
+test_any_one_node_may_be_lost(void **state)
+{
+    (void)state;
+    for_each_comm(lose_nodes);
+}
+
+/* A copy that was cut off has all its bytes, and none of them right, but not the part's name. */
+static void
+cut_off(struct scene *scene, const char *comm)
+{
+    char command[1200];
+    char dir[300];
+
+    scene->opts.node_local = 1;
+    scene->opts.partner = 1;
+    scene->per_node = 2;
+    scene->wrong = WORLD;
+    run(scene, comm, WORLD, save_three);
+    node_dir(scene, 1, dir);
+    (void)snprintf(command, sizeof(command),
+                   "set -e; for f in $(ls %s/step-*.*/part-[01]-0.bin); do "
+                   "tr '\\000-\\377' '\\001-\\377\\000' < $f > $f.pull; rm $f; done",
+                   dir);
+    assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c,concurrency-mt-unsafe) */
+    run(scene, comm, WORLD, load_all);
+    assert_int_equal(writers_on(scene, 1, 3) & 3, 0);
+}
+
+static void
+test_a_copy_that_was_cut_off(void **state)
+{
+    (void)state;
+    for_each_comm(cut_off);
+}
+
+/* ---- what does not -------------------------------------------------------------- */
+
+static void
+load_nothing(struct rank *rank)
+{
+    stk_ckpt *ckpt = open_ckpt(rank);
+    stk_view *view;
+    stk_error err;
+
+    assert_int_equal(stk_view_open(&view, ckpt, 3, &err), STK_E_CORRUPT);
+    if (!strstr(err.message, "rank 0 wrote it"))
+        fail_msg("%s", err.message);
+    job_meet(rank->job);
+    stk_ckpt_close(ckpt);
+}
+
+static void
+lose_two(struct scene *scene, const char *comm)
+{
+    char dir[300];
+
+    scene->opts.node_local = 1;
+    scene->opts.partner = 1;
+    scene->per_node = 1;
+    run(scene, comm, 3, save_three);
+    for (uint32_t node = 0; node < 2; node++) { /* what rank 0 wrote, and its copy */
+        node_dir(scene, node, dir);
+        scratch_remove(dir);
+    }
+    run(scene, comm, 3, load_nothing);
+}
+
+static void
+test_two_nodes_are_lost(void **state)
+{
+    (void)state;
+    for_each_comm(lose_two);
+}
+
+/* ---- many saves ----------------------------------------------------------------- */
+
+/* Nobody waits for copies, and old ones are removed: none under its copier. */
+static void
+save_many(struct rank *rank)
+{
+    stk_ckpt *ckpt = open_ckpt(rank);
+    stk_ckpt_status status = {STK_CKPT_STATUS_INIT};
+    struct held held;
+    stk_error err;
+
+    for (uint64_t step = 1; step <= 9; step++) {
+        hold(&held, rank->rank, rank->job->world, step);
+        stk_save save = save_of(&held, step);
+
+        if (stk_ckpt_save(ckpt, &save, &err) < 0 || stk_ckpt_fence(ckpt, &err) < 0)
+            fail_msg("rank %u: %s", rank->rank, err.message);
+        let_go(&held);
+    }
+    if (stk_ckpt_wait(ckpt, STK_DURABLE_PARTNER, STK_FOREVER, &err) < 0)
+        fail_msg("rank %u: %s: %s", rank->rank, err.path, err.message);
+    if (stk_ckpt_wait(ckpt, STK_DURABLE_SHARED, STK_FOREVER, &err) < 0)
+        fail_msg("rank %u: %s: %s", rank->rank, err.path, err.message);
+    assert_int_equal(stk_ckpt_get_status(ckpt, &status), 0);
+    assert_int_equal(status.partner, 9);
+    assert_true(status.shared > 0);
+    stk_ckpt_close(ckpt);
+}
+
+static void
+load_last(struct rank *rank)
+{
+    stk_ckpt *ckpt = open_ckpt(rank);
+    stk_view *view;
+    stk_error err;
+
+    if (stk_view_open(&view, ckpt, STK_LATEST, &err) != 0)
+        fail_msg("rank %u: %s: %s", rank->rank, err.path, err.message);
+    expect_step(view, 9, WORLD);
+    stk_view_close(view);
+    job_meet(rank->job);
+    stk_ckpt_close(ckpt);
+}
+
+static void
+hurry(struct scene *scene, const char *comm)
+{
+    struct scene there = {0};
+    char dir[300];
+
+    (void)snprintf(there.dir, sizeof(there.dir), "%.200s/shared", scene->dir);
+    scene->opts.node_local = 1;
+    scene->opts.partner = 1;
+    scene->opts.keep = 1;
+    scene->opts.outstanding = 3;
+    scene->opts.shared = there.dir;
+    scene->per_node = 2;
+    run(scene, comm, WORLD, save_many);
+    node_dir(scene, 0, dir);
+    scratch_remove(dir);
+    scene->opts.shared = NULL;
+    run(scene, comm, WORLD, load_last);
+}
+
+static void
+test_many_saves_and_a_shared_directory(void **state)
+{
+    (void)state;
+    for_each_comm(hurry);
+}
+
+/* ---- what goes wrong ------------------------------------------------------------ */
+
+/* On one machine a root is one place for all nodes: a part is there already, and
+ * stays. */
+static void
+fail_to_copy(struct rank *rank)
+{
+    stk_ckpt *ckpt = open_ckpt(rank);
+    stk_ckpt_status status = {STK_CKPT_STATUS_INIT};
+    stk_view *view;
+    stk_error err;
+
+    for (uint64_t step = 1; step <= 2; step++) {
+        save_at(rank, ckpt, step, 0, &err);
+        int rc = stk_ckpt_wait(ckpt, STK_DURABLE_PARTNER, STK_FOREVER, &err);
+
+        if (rc != -EEXIST || !strstr(err.message, "partner copy of step"))
+            fail_msg("rank %u: %d, %s", rank->rank, rc, rc < 0 ? err.message : "");
+    }
+    assert_int_equal(stk_ckpt_get_status(ckpt, &status), 0);
+    assert_int_equal(status.durable, 2);
+    assert_int_equal(status.partner_failed, 2);
+    assert_int_equal(stk_view_open(&view, ckpt, STK_LATEST, &err), 0);
+    expect_step(view, 2, 2);
+    stk_view_close(view);
+    stk_ckpt_close(ckpt);
+}
+
+static void
+be_one_machine(struct scene *scene, const char *comm)
+{
+    char root[300];
+
+    (void)snprintf(root, sizeof(root), "%.200s/root", scene->dir);
+    scene->opts.node_local = 1;
+    scene->opts.partner = 1;
+    scene->opts.roots = root;
+    scene->per_node = 1;
+    run(scene, comm, 2, fail_to_copy);
+}
+
+static void
+test_a_copy_that_fails(void **state)
+{
+    (void)state;
+    for_each_comm(be_one_machine);
+}
+
+static void
+open_wrongly(struct rank *rank)
+{
+    stk_ckpt_opts opts = scene_of(rank)->opts;
+    stk_ckpt *ckpt;
+    stk_error err;
+
+    opts.partner = rank->rank == 1;
+    assert_int_equal(stk_ckpt_open(&ckpt, rank->engine, scene_of(rank)->dir, &opts, &err),
+                     STK_E_MISMATCH);
+    assert_non_null(strstr(err.message, "partner"));
+    opts.partner = 1;
+    assert_int_equal(stk_ckpt_open(&ckpt, rank->engine, scene_of(rank)->dir, &opts, &err),
+                     -ENOTSUP);
+    assert_non_null(strstr(err.message, "one node"));
+    opts.partner = 0;
+    assert_int_equal(stk_ckpt_open(&ckpt, rank->engine, scene_of(rank)->dir, &opts, &err), 0);
+    assert_int_equal(stk_ckpt_wait(ckpt, STK_DURABLE_PARTNER, 0, &err), -ENOTSUP);
+    assert_non_null(strstr(err.message, "partner"));
+    stk_ckpt_close(ckpt);
+}
+
+static void
+be_wrong(struct scene *scene, const char *comm)
+{
+    scene->opts.node_local = 1;
+    run(scene, comm, 2, open_wrongly); /* all on one node */
+}
+
+static void
+test_options(void **state)
+{
+    (void)state;
+    for_each_comm(be_wrong);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_any_one_node_may_be_lost),
+        cmocka_unit_test(test_a_copy_that_was_cut_off),
+        cmocka_unit_test(test_two_nodes_are_lost),
+        cmocka_unit_test(test_many_saves_and_a_shared_directory),
+        cmocka_unit_test(test_a_copy_that_fails),
+        cmocka_unit_test(test_options),
+    };
+
+    return cmocka_run_group_tests(tests, watchdog, NULL);
+}
