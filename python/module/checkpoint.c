@@ -203,24 +203,27 @@ has_room(struct stkpy_ckpt *self)
 static int
 wait_for(struct stkpy_ckpt *self, stk_level level, uint64_t timeout_ns, bool until_room)
 {
-    stk_error err = {0};
     uint64_t waited_ns = 0;
 
     for (;;) {
+        stk_error err = {0};
         uint64_t left_ns = timeout_ns - waited_ns;
         uint64_t slice_ns = left_ns < SLICE_NS ? left_ns : SLICE_NS;
 
         PyThreadState *thread = PyEval_SaveThread();
         int rc = stk_ckpt_wait(self->ckpt, level, slice_ns, &err);
         PyEval_RestoreThread(thread);
-        if (rc == -ETIMEDOUT && PyErr_CheckSignals() < 0)
+        /* A save that was lost because a rank did not come in time has the same code, and
+         * its directory as the path. */
+        bool is_slice_over = rc == -ETIMEDOUT && err.path[0] == '\0';
+        if (is_slice_over && PyErr_CheckSignals() < 0)
             return -1;
-        if (rc == 0 || (rc == -ETIMEDOUT && until_room && has_room(self)))
+        if (rc == 0 || (is_slice_over && until_room && has_room(self)))
             return 0;
         waited_ns += slice_ns;
-        if (rc == -ETIMEDOUT && waited_ns < timeout_ns)
+        if (is_slice_over && waited_ns < timeout_ns)
             continue;
-        if (rc == -ETIMEDOUT)
+        if (is_slice_over)
             PyErr_SetString(PyExc_TimeoutError, "the saves have not come so far yet");
         else
             stkpy_raise(rc, &err);
@@ -302,7 +305,7 @@ begin_save(struct stkpy_ckpt *self, stk_save *save, struct stkpy_loader *loader,
     stk_error err = {0};
 
     /* Ranks count their saves by their calls: one that is not made because of an earlier
-     * one would be missed by the others. So the library waits, as long as a vote may take. */
+     * one would be missed by the others. So the library waits, as long as a vote takes. */
     if (!self->is_of_ranks && !has_room(self) &&
         wait_for(self, STK_DURABLE_LOCAL, STK_FOREVER, true) < 0)
         return -1;

@@ -5,8 +5,8 @@
  */
 #include "checkpoint.h"
 
-/* The numbers of a sequence. Returns how many, or -1 with an error set. NULL numbers: only
- * counts. */
+/* The numbers of a sequence. Returns how many, or -1 with an error set. NULL numbers:
+ * only counts. */
 static Py_ssize_t
 take_numbers(PyObject *given, const char *what, uint64_t *numbers)
 {

@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 import support
-from support import DataTest, stoker
+from support import DataTest, has_ucx, stoker
 
 WORLD = 3
 RANK = """
@@ -125,15 +125,6 @@ engine.close()
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as server:
         return server.getsockname()[1]
-
-
-def has_ucx():
-    """Whether ranks of several processes can meet with this build."""
-    try:
-        stoker.Engine(comm=stoker.Comm(0, 1, host="127.0.0.1", port=free_port())).close()
-    except stoker.Error as error:
-        return "built without UCX" not in str(error)
-    return True
 
 
 class Descriptions(DataTest):
