@@ -175,6 +175,60 @@ elif what == "wrong":
         alone.wait(60)
         assert alone.list()[0]["world"] == 1
     saved.close()
+elif what == "captured":
+    from stoker.torch._capture import Arena
+    class Device:  # whose memory is the host's, and which copies at once
+        def holds(self, tensor):
+            return tensor.numel() > 0
+        def pinned(self, n_bytes):
+            return torch.empty(n_bytes, dtype=torch.uint8)
+        def copy(self, device, target, source):
+            target.copy_(source)
+        def follow(self, *_):
+            pass
+        mark = hold_back = follow
+        is_broken = False
+        def finish(self, mark):
+            if self.is_broken:
+                raise RuntimeError("the device is lost")
+    saved = Checkpointer(run_dir, vote_timeout=60, check_replicas=True, keep=0)
+    saved._device = device = Device()
+    saved._arena = Arena(device)
+    for step in (1, 2):
+        train(run, optimizer, [step])
+        saved.save(step, **parts(model, optimizer, loader))
+        expected = whole(model)
+    saved.wait(60)
+    device.is_broken = rank == 1
+    saved.save(3, model=model, optimizer=optimizer)
+    try:
+        saved.wait(60)
+        sys.exit("what was not copied was saved")
+    except (stoker.Error, RuntimeError) as error:
+        assert "the device is lost" in str(error), error
+    device.is_broken = False
+    train(run, optimizer, [4])
+    saved.save(4, model=model, optimizer=optimizer)
+    saved.wait(60)
+    assert [one["step"] for one in saved.list()] == [4, 2, 1]
+    assert saved.load(2, model=model)["step"] == 2
+    assert all(torch.equal(one, expected[name]) for name, one in whole(model).items())
+    saved.close()
+elif what == "missing" and rank == 0:
+    from stoker.torch import _ranks
+    _ranks.START_S = 2
+    try:
+        Checkpointer(run_dir)
+        sys.exit("the other rank was not missed")
+    except TimeoutError as error:
+        assert "2 ranks" in str(error) and "alone=True" in str(error), error
+    with Checkpointer(run_dir, alone=True) as saved:
+        saved.save(1, model=model)
+    with Checkpointer(run_dir, read_only=True) as saved:
+        assert saved.load(model=model)["step"] == 1
+elif what == "left open":  # as programs end that do not close
+    saved = Checkpointer(run_dir)
+    saved.save(1, model=model, optimizer=optimizer)
 dist.barrier()
 dist.destroy_process_group()
 """
@@ -244,6 +298,17 @@ class Failures(Ranks):
     def test_a_rank_is_killed(self):
         ended, text = self.run_ranks("killed", 3)
         self.assertEqual(ended, [0, 9, 0], text)
+        with stoker.torch.Checkpointer(self.folder / "run") as saved:
+            self.assertEqual(saved.verify(), 1)
+
+    def test_devices(self):
+        self.check_ranks("captured", 2)
+
+    def test_a_rank_that_does_not_come(self):
+        self.check_ranks("missing", 2)
+
+    def test_an_end_without_close(self):
+        self.check_ranks("left open", 2)
         with stoker.torch.Checkpointer(self.folder / "run") as saved:
             self.assertEqual(saved.verify(), 1)
 

@@ -58,19 +58,24 @@ def _open_engine(rank, world):
     _count += 1
     store = torch.distributed.PrefixStore(
         f"stoker{_count}", torch.distributed.distributed_c10d._get_default_store())
-    patience = datetime.timedelta(seconds=START_S)
+
+    def get(*keys):
+        try:
+            store.wait(list(keys), datetime.timedelta(seconds=START_S))
+        except RuntimeError as error:
+            raise TimeoutError(f"not all of {world} ranks have made a Checkpointer within "
+                               f"{START_S} s ({error}). If one alone saves, give alone=True; if it "
+                               "only loads, read_only=True") from error
+        return [store.get(key).decode() for key in keys]
 
     def exchange(mine):
-        keys = [f"rank{other}" for other in range(world)]
-        store.set(keys[rank], mine.hex())
-        store.wait(keys, patience)
-        return [bytes.fromhex(store.get(key).decode()) for key in keys]
+        store.set(f"rank{rank}", mine.hex())
+        return list(map(bytes.fromhex, get(*[f"rank{other}" for other in range(world)])))
 
     if rank == 0:
         store.set("secret", secrets.token_hex(32))
-    store.wait(["secret"], patience)
-    comm = stoker.Comm(rank, world, exchange=exchange, secret=store.get("secret").decode(),
-                       start_timeout=START_S)
+    [secret] = get("secret")
+    comm = stoker.Comm(rank, world, exchange=exchange, secret=secret, start_timeout=START_S)
     try:
         return stoker.Engine(comm=comm)
     except stoker.Error as error:

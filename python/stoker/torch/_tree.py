@@ -339,7 +339,9 @@ class Reader:
             return False
         start, shape = _shards.box_of(like)
         part, memory = _dtypes.empty(form[2], shape)
-        if part.numel() > 0:
+        if shape == tuple(like.shape):
+            targets[form[1]] = memory
+        elif part.numel() > 0:
             targets[form[1]] = (start, shape, memory)
         self._made[form[1]] = _shards.made_like(like, part)
         return True
