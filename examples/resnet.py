@@ -105,6 +105,17 @@ class PlainSaves:
         pass
 
 
+def open_checkpoints(folder, rank):
+    """The ranks save together, a share each; a Stoker without UCX has rank 0 save alone."""
+    try:
+        return stoker.torch.Checkpointer(folder)
+    except RuntimeError as missing:
+        if rank > 0:
+            return None
+        print(f"resnet.py: rank 0 saves alone: {missing}", file=sys.stderr)
+        return stoker.torch.Checkpointer(folder, alone=True)
+
+
 def train(given, dataset, is_plain):
     """Returns (seconds, of them waiting for data, and in save(); a sum over the weights)."""
     torch.manual_seed(7)
@@ -120,8 +131,10 @@ def train(given, dataset, is_plain):
     torch.distributed.barrier()
     os.makedirs(folder, exist_ok=True)
     saved = None
-    if sampler.rank == 0:
-        saved = PlainSaves(folder) if is_plain else stoker.torch.Checkpointer(folder)
+    if not is_plain:
+        saved = open_checkpoints(folder, sampler.rank)
+    elif sampler.rank == 0:
+        saved = PlainSaves(folder)
     began, waiting, saving, step = time.monotonic(), 0.0, 0.0, 0
     for epoch in range(given.epochs):
         sampler.set_epoch(epoch)
@@ -143,7 +156,10 @@ def train(given, dataset, is_plain):
                 saving += time.monotonic() - at
     if saved:
         saved.wait()
-    return (time.monotonic() - began, waiting, saving, loss.item(),
+    seconds = time.monotonic() - began
+    if saved and not is_plain:
+        saved.close()
+    return (seconds, waiting, saving, loss.item(),
             sum(value.double().sum().item() for value in model.module.state_dict().values()))
 
 

@@ -30,7 +30,7 @@ LIMIT_S = 60
 SKIP = 77
 TAG = f"stkf{os.getpid() % 100000}"
 failed = 0
-next_port = 22000 + os.getpid() % 20000
+next_port = 12000 + os.getpid() % 20000
 
 
 def check(good, text):

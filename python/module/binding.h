@@ -30,7 +30,8 @@
 struct stkpy_engine {
     PyObject_HEAD stk_engine *engine; /* NULL: not opened, or closed */
     unsigned long forks;
-    uint32_t n_users; /* open data sets, loaders and checkpoint directories */
+    uint32_t rank, world; /* as its comm has them; else 0 and 1 */
+    uint32_t n_users;     /* open data sets, loaders and checkpoint directories */
     bool is_closing;
 };
 
@@ -164,10 +165,11 @@ enum stkpy_kind {
     STKPY_COUNT,  /* uint32_t, and 0 means none (STK_NONE) */
     STKPY_TEXT,   /* a string or None; const char * */
     STKPY_PATH,   /* a path or None; const char * */
+    STKPY_MS,     /* seconds or None; milliseconds as uint32_t */
     STKPY_FLAG,   /* truth as uint32_t */
     STKPY_UNFLAG, /* the opposite */
     STKPY_NAME,   /* one of names; its index as uint32_t */
-    STKPY_LAST_OPTIONAL = STKPY_PATH
+    STKPY_LAST_OPTIONAL = STKPY_MS
 };
 
 /* A keyword argument and the field of an option struct that it is. */

@@ -15,6 +15,8 @@
 
 #define AT(member) offsetof(stk_ckpt_opts, member)
 
+static const char *const writers[] = {"all", "node", "socket", NULL};
+
 static const struct stkpy_option options[] = {
     {"roots", STKPY_TEXT, AT(roots), NULL},
     {"slot_bytes", STKPY_U64, AT(slot_bytes), NULL},
@@ -24,6 +26,13 @@ static const struct stkpy_option options[] = {
     {"keep", STKPY_COUNT, AT(keep), NULL},
     {"buffered", STKPY_FLAG, AT(buffered), NULL},
     {"read_only", STKPY_FLAG, AT(read_only), NULL},
+    {"alone", STKPY_FLAG, AT(alone), NULL},
+    {"vote_timeout", STKPY_MS, AT(vote_timeout_ms), NULL},
+    {"check_replicas", STKPY_FLAG, AT(check_replicas), NULL},
+    {"writers", STKPY_NAME, AT(writers), writers},
+    {"shared", STKPY_PATH, AT(shared), NULL},
+    {"shared_every", STKPY_COUNT, AT(shared_every), NULL},
+    {"shared_keep", STKPY_U32, AT(shared_keep), NULL},
     {0},
 };
 
@@ -50,6 +59,7 @@ open_ckpt(struct stkpy_ckpt *self, const char *directory, const stk_ckpt_opts *o
     self->ckpt = ckpt;
     self->forks = stkpy_forks();
     self->outstanding = opts->outstanding ? opts->outstanding : 1;
+    self->is_of_ranks = self->engine->world > 1 && !opts->alone && !opts->read_only;
     return 0;
 }
 
@@ -193,24 +203,27 @@ has_room(struct stkpy_ckpt *self)
 static int
 wait_for(struct stkpy_ckpt *self, stk_level level, uint64_t timeout_ns, bool until_room)
 {
-    stk_error err = {0};
     uint64_t waited_ns = 0;
 
     for (;;) {
+        stk_error err = {0};
         uint64_t left_ns = timeout_ns - waited_ns;
         uint64_t slice_ns = left_ns < SLICE_NS ? left_ns : SLICE_NS;
 
         PyThreadState *thread = PyEval_SaveThread();
         int rc = stk_ckpt_wait(self->ckpt, level, slice_ns, &err);
         PyEval_RestoreThread(thread);
-        if (rc == -ETIMEDOUT && PyErr_CheckSignals() < 0)
+        /* A save that was lost because a rank did not come in time has the same code, and
+         * its directory as the path. */
+        bool is_slice_over = rc == -ETIMEDOUT && err.path[0] == '\0';
+        if (is_slice_over && PyErr_CheckSignals() < 0)
             return -1;
-        if (rc == 0 || (rc == -ETIMEDOUT && until_room && has_room(self)))
+        if (rc == 0 || (is_slice_over && until_room && has_room(self)))
             return 0;
         waited_ns += slice_ns;
-        if (rc == -ETIMEDOUT && waited_ns < timeout_ns)
+        if (is_slice_over && waited_ns < timeout_ns)
             continue;
-        if (rc == -ETIMEDOUT)
+        if (is_slice_over)
             PyErr_SetString(PyExc_TimeoutError, "the saves have not come so far yet");
         else
             stkpy_raise(rc, &err);
@@ -236,16 +249,31 @@ ckpt_fence(PyObject *object, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+/* "local" or "shared". Returns 0, or -1 with an error set. */
+static int
+take_level(PyObject *given, stk_level *ret_level)
+{
+    if (PyUnicode_Check(given) && PyUnicode_CompareWithASCIIString(given, "shared") == 0) {
+        *ret_level = STK_DURABLE_SHARED;
+        return 0;
+    }
+    if (PyUnicode_Check(given) && PyUnicode_CompareWithASCIIString(given, "local") == 0)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "level %R is none of: local, shared", given);
+    return -1;
+}
+
 static PyObject *
 ckpt_wait(PyObject *object, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"timeout", NULL};
+    static char *names[] = {"timeout", "level", NULL};
     struct stkpy_ckpt *self = (struct stkpy_ckpt *)object;
-    PyObject *given = Py_None;
+    PyObject *given = Py_None, *level_given = NULL;
+    stk_level level = STK_DURABLE_LOCAL;
     uint64_t timeout_ns = STK_FOREVER;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:wait", names, &given) ||
-        stkpy_ckpt_check(self) < 0)
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O$O:wait", names, &given, &level_given) ||
+        (level_given && take_level(level_given, &level) < 0) || stkpy_ckpt_check(self) < 0)
         return NULL;
     if (given != Py_None) {
         double seconds = PyFloat_AsDouble(given);
@@ -259,7 +287,7 @@ ckpt_wait(PyObject *object, PyObject *args, PyObject *kwargs)
         timeout_ns = (uint64_t)(seconds * NS_PER_S);
     }
     self->n_users++;
-    int rc = wait_for(self, STK_DURABLE_LOCAL, timeout_ns, false);
+    int rc = wait_for(self, level, timeout_ns, false);
     if (rc == 0)
         let_go(self);
     stkpy_ckpt_put(self);
@@ -276,7 +304,10 @@ begin_save(struct stkpy_ckpt *self, stk_save *save, struct stkpy_loader *loader,
 {
     stk_error err = {0};
 
-    if (!has_room(self) && wait_for(self, STK_DURABLE_LOCAL, STK_FOREVER, true) < 0)
+    /* Ranks count their saves by their calls: one that is not made because of an earlier
+     * one would be missed by the others. So the library waits, as long as a vote takes. */
+    if (!self->is_of_ranks && !has_room(self) &&
+        wait_for(self, STK_DURABLE_LOCAL, STK_FOREVER, true) < 0)
         return -1;
     if (loader && stkpy_loader_begin(loader) < 0)
         return -1;
@@ -296,18 +327,50 @@ begin_save(struct stkpy_ckpt *self, stk_save *save, struct stkpy_loader *loader,
     return wait_for(self, STK_CAPTURED, STK_FOREVER, false);
 }
 
+/* This rank's vote against a save, with words of its own. What is raised stays. */
+static void
+decline(struct stkpy_ckpt *self, uint64_t step, const char *why)
+{
+    const stk_tensor tensor = {.name = why, .dtype = "nothing"}; /* which is refused */
+    const stk_save save = {STK_SAVE_INIT, .step = step, .tensors = &tensor, .n_tensors = 1};
+
+    PyThreadState *thread = PyEval_SaveThread();
+    (void)stk_ckpt_save(self->ckpt, &save, NULL); /* it fails, as it is to */
+    PyEval_RestoreThread(thread);
+}
+
+static PyObject *
+ckpt_decline(PyObject *object, PyObject *args)
+{
+    struct stkpy_ckpt *self = (struct stkpy_ckpt *)object;
+    PyObject *given;
+    const char *why;
+    uint64_t step;
+
+    if (!PyArg_ParseTuple(args, "Os:decline", &given, &why) ||
+        stkpy_u64(given, "step", &step) < 0 || stkpy_ckpt_check(self) < 0)
+        return NULL;
+    self->n_users++;
+    if (self->is_of_ranks)
+        decline(self, step, why);
+    stkpy_ckpt_put(self);
+    Py_RETURN_NONE;
+}
+
 static PyObject *
 ckpt_save(PyObject *object, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"step", "tensors", "blobs", "metadata", "loader", "stable", NULL};
+    static char *names[] = {"step",   "tensors",  "blobs",  "metadata", "loader",
+                            "stable", "holdings", "shared", NULL};
     struct stkpy_ckpt *self = (struct stkpy_ckpt *)object;
     PyObject *step, *given, *blobs = Py_None, *metadata = Py_None, *loader = Py_None;
-    PyObject *stable = Py_False;
+    PyObject *stable = Py_False, *holdings = Py_None;
+    int is_shared = 0;
     stk_save save = {STK_SAVE_INIT};
     struct stkpy_save lists;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$OOOO:save", names, &step, &given, &blobs,
-                                     &metadata, &loader, &stable) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$OOOOOp:save", names, &step, &given, &blobs,
+                                     &metadata, &loader, &stable, &holdings, &is_shared) ||
         stkpy_u64(step, "step", &save.step) < 0 || stkpy_ckpt_check(self) < 0)
         return NULL;
     if (loader != Py_None && !PyObject_TypeCheck(loader, stkpy_loader_type)) {
@@ -322,7 +385,13 @@ ckpt_save(PyObject *object, PyObject *args, PyObject *kwargs)
     self->is_saving = true;
     self->n_users++;
     int rc = stkpy_save_init(&lists, given, blobs, metadata, stable);
+    if (rc == 0)
+        rc = stkpy_save_hold(&lists, holdings);
+    if (rc < 0 && self->is_of_ranks)
+        decline(self, save.step, "that Python does not give as asked for");
     if (rc == 0) {
+        save.holdings = lists.holdings;
+        save.flags = is_shared ? STK_SAVE_SHARED : 0;
         save.tensors = lists.tensors;
         save.n_tensors = lists.n_tensors;
         save.blobs = lists.blobs;
@@ -340,113 +409,7 @@ ckpt_save(PyObject *object, PyObject *args, PyObject *kwargs)
     Py_RETURN_NONE;
 }
 
-/* ---- what there is ----------------------------------------------------------------- */
-
-static PyObject *
-ckpt_latest(PyObject *object, PyObject *unused)
-{
-    struct stkpy_ckpt *self = (struct stkpy_ckpt *)object;
-    stk_error err = {0};
-    uint64_t step;
-
-    (void)unused;
-    if (stkpy_ckpt_check(self) < 0)
-        return NULL;
-    self->n_users++;
-    PyThreadState *thread = PyEval_SaveThread();
-    int rc = stk_ckpt_latest(self->ckpt, &step, &err);
-    PyEval_RestoreThread(thread);
-    stkpy_ckpt_put(self);
-    if (rc == -ENOENT)
-        Py_RETURN_NONE;
-    return rc < 0 ? stkpy_raise(rc, &err) : PyLong_FromUnsignedLongLong(step);
-}
-
-static PyObject *
-describe(const stk_ckpt_info *info)
-{
-    return Py_BuildValue("{sKsKsKsIsIsIsi}", "step", (unsigned long long)info->step, "bytes",
-                         (unsigned long long)info->bytes, "created_ns",
-                         (unsigned long long)info->created_ns, "tensors", info->tensors, "parts",
-                         info->parts, "world", info->world, "state", (int)info->state);
-}
-
-/* All of them: there may be more than there was room for, so it is asked again. */
-static int
-read_list(struct stkpy_ckpt *self, stk_ckpt_info **ret_infos, stk_error *err)
-{
-    uint32_t capacity = 64, total = 0;
-
-    for (;;) {
-        stk_ckpt_info *infos = PyMem_Calloc(capacity, sizeof(*infos));
-
-        if (!infos)
-            return -ENOMEM;
-        PyThreadState *thread = PyEval_SaveThread();
-        int rc = stk_ckpt_list(self->ckpt, infos, capacity, &total, err);
-        PyEval_RestoreThread(thread);
-        if (rc >= 0 && total <= capacity) {
-            *ret_infos = infos;
-            return rc;
-        }
-        PyMem_Free(infos);
-        if (rc < 0)
-            return rc;
-        capacity = total;
-    }
-}
-
-static PyObject *
-ckpt_list(PyObject *object, PyObject *unused)
-{
-    struct stkpy_ckpt *self = (struct stkpy_ckpt *)object;
-    stk_ckpt_info *infos = NULL;
-    stk_error err = {0};
-
-    (void)unused;
-    if (stkpy_ckpt_check(self) < 0)
-        return NULL;
-    self->n_users++;
-    int count = read_list(self, &infos, &err);
-    stkpy_ckpt_put(self);
-    if (count < 0)
-        return stkpy_raise(count, &err);
-    PyObject *list = PyList_New(0);
-    for (int at = 0; list && at < count; at++) {
-        PyObject *one = describe(&infos[at]);
-
-        if (!one || PyList_Append(list, one) < 0)
-            Py_CLEAR(list);
-        Py_XDECREF(one);
-    }
-    PyMem_Free(infos);
-    return list;
-}
-
-static PyObject *
-ckpt_prune(PyObject *object, PyObject *args, PyObject *kwargs)
-{
-    static char *names[] = {"keep", "orphans", NULL};
-    struct stkpy_ckpt *self = (struct stkpy_ckpt *)object;
-    PyObject *given;
-    int orphans = 0;
-    uint64_t keep;
-    uint32_t removed = 0;
-    stk_error err = {0};
-
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$p:prune", names, &given, &orphans) ||
-        stkpy_u64(given, "keep", &keep) < 0 || stkpy_ckpt_check(self) < 0)
-        return NULL;
-    if (keep > UINT32_MAX)
-        keep = UINT32_MAX; /* more than there can be */
-    self->n_users++;
-    PyThreadState *thread = PyEval_SaveThread();
-    int rc =
-        stk_ckpt_prune(self->ckpt, (uint32_t)keep, orphans ? STK_PRUNE_ORPHANS : 0, &removed, &err);
-    PyEval_RestoreThread(thread);
-    stkpy_ckpt_put(self);
-    return rc < 0 ? stkpy_raise(rc, &err) : PyLong_FromUnsignedLong(removed);
-}
+/* ---- looking ----------------------------------------------------------------------- */
 
 static PyObject *
 ckpt_open_view(PyObject *object, PyObject *args, PyObject *kwargs)
@@ -484,33 +447,41 @@ ckpt_status(PyObject *object, PyObject *unused)
     if (rc < 0)
         return stkpy_raise(rc, NULL);
     return Py_BuildValue(
-        "{sKsKsKsKsKsKsKsKsIsNsN}", "saves", (unsigned long long)status.saves, "durable",
+        "{sKsKsKsKsKsKsKsKsIsNsNsIsKsKsN}", "saves", (unsigned long long)status.saves, "durable",
         (unsigned long long)status.durable, "failed", (unsigned long long)status.failed, "bytes",
         (unsigned long long)status.bytes, "save_wait_ns", (unsigned long long)status.save_wait_ns,
         "fence_wait_ns", (unsigned long long)status.fence_wait_ns, "captured_ns",
         (unsigned long long)status.captured_ns, "durable_ns", (unsigned long long)status.durable_ns,
         "unfinished", status.unfinished, "last_captured", step_of(status.last_captured),
-        "last_durable", step_of(status.last_durable));
+        "last_durable", step_of(status.last_durable), "shared_unfinished", status.shared_unfinished,
+        "shared", (unsigned long long)status.shared, "shared_failed",
+        (unsigned long long)status.shared_failed, "last_shared", step_of(status.last_shared));
 }
 
 /* ---- type -------------------------------------------------------------------------- */
 
 static PyMethodDef methods[] = {
     {"save", STKPY_METHOD(ckpt_save), METH_VARARGS | METH_KEYWORDS,
-     "save($self, step, tensors, *, blobs=None, metadata=None, loader=None, stable=False)\n--\n\n"
+     "save($self, step, tensors, *, blobs=None, metadata=None, loader=None, stable=False, "
+     "holdings=None, shared=False)\n--\n\n"
      "Begins to save buffers, or (dtype, shape, buffer), by name; or Tensors; or a tuple of such. "
      "stable: True, or names, of those that do not change before fence(); others are copied at "
-     "once."},
+     "once. holdings: of ranks, Holding by name; a tensor without one is held by all. shared: it "
+     "is copied to the shared directory in any case."},
+    {"decline", ckpt_decline, METH_VARARGS,
+     "decline($self, step, why, /)\n--\n\nOf ranks: votes against the save that the others begin, "
+     "instead of save(); it fails on all, and why is in what they are told."},
     {"fence", ckpt_fence, METH_NOARGS,
      "fence($self, /)\n--\n\nWaits until all stable tensors may be changed again."},
     {"wait", STKPY_METHOD(ckpt_wait), METH_VARARGS | METH_KEYWORDS,
-     "wait($self, timeout=None)\n--\n\nWaits until all saves are durable, at most timeout seconds "
-     "(TimeoutError)."},
-    {"latest", ckpt_latest, METH_NOARGS,
+     "wait($self, timeout=None, *, level='local')\n--\n\nWaits until all saves are durable, at "
+     "most timeout seconds (TimeoutError); level 'shared': those that are copied to the shared "
+     "directory, there."},
+    {"latest", stkpy_ckpt_latest, METH_NOARGS,
      "latest($self, /)\n--\n\nThe step of the newest whole checkpoint; None where there is none."},
-    {"list", ckpt_list, METH_NOARGS,
+    {"list", stkpy_ckpt_list, METH_NOARGS,
      "list($self, /)\n--\n\nAll checkpoints, newest first, damaged ones too, as dictionaries."},
-    {"prune", STKPY_METHOD(ckpt_prune), METH_VARARGS | METH_KEYWORDS,
+    {"prune", STKPY_METHOD(stkpy_ckpt_prune), METH_VARARGS | METH_KEYWORDS,
      "prune($self, keep, *, orphans=False)\n--\n\nRemoves all but the newest keep checkpoints; "
      "returns how many directories. orphans: also what crashed writers left, where nobody else "
      "saves."},
@@ -530,8 +501,11 @@ static PyMethodDef methods[] = {
 static PyType_Slot slots[] = {
     {Py_tp_doc, "Checkpoints(engine, directory, *, roots=None, slot_bytes=None, slots=None, "
                 "chunk_bytes=None, outstanding=None, keep=None, buffered=False, "
-                "read_only=False)\n--\n\n"
-                "A directory of checkpoints. keep: how many stay (0: all)."},
+                "read_only=False, alone=False, vote_timeout=None, check_replicas=False, "
+                "writers='all', shared=None, shared_every=None, shared_keep=None)\n--\n\n"
+                "A directory of checkpoints. keep: how many stay (0: all). Of an engine with a "
+                "comm all ranks open it and save together, unless alone. shared_every: every "
+                "so many-th save is copied to shared; 0: none but those that say so."},
     {Py_tp_init, ckpt_init},
     {Py_tp_dealloc, ckpt_dealloc},
     {Py_tp_traverse, ckpt_traverse},

@@ -19,6 +19,7 @@ struct stkpy_ckpt {
     PyObject *held;   /* a list: views of what may not be captured yet */
     uint32_t n_users; /* views, and threads in a call that does not hold the lock */
     uint32_t outstanding;
+    bool is_of_ranks; /* each call of save() is a vote */
     bool is_saving;
     bool is_closing;
 };
@@ -52,6 +53,7 @@ struct stkpy_save {
     stk_tensor *tensors;
     stk_blob *blobs;
     stk_pair *metadata;
+    stk_holding *holdings; /* NULL, or one for each tensor */
     uint32_t n_tensors;
     uint32_t n_blobs;
     uint32_t n_metadata;
@@ -69,6 +71,19 @@ stkpy_save_init(struct stkpy_save *self, PyObject *tensors, PyObject *blobs, PyO
                 PyObject *stable);
 void
 stkpy_save_fini(struct stkpy_save *self);
+
+/* Gives the tensors of a save the holdings of a mapping by their names; None: none.
+ * Returns 0, or -1 with an error set. */
+int
+stkpy_save_hold(struct stkpy_save *self, PyObject *holdings);
+
+/* Methods of Checkpoints (ckpt_list.c). */
+PyObject *
+stkpy_ckpt_latest(PyObject *object, PyObject *unused);
+PyObject *
+stkpy_ckpt_list(PyObject *object, PyObject *unused);
+PyObject *
+stkpy_ckpt_prune(PyObject *object, PyObject *args, PyObject *kwargs);
 
 /* Opens a checkpoint for reading; STK_LATEST for the newest. Returns owned. */
 PyObject *

@@ -137,6 +137,7 @@ stkpy_save_fini(struct stkpy_save *self)
     PyMem_Free(self->tensors);
     PyMem_Free(self->blobs);
     PyMem_Free(self->metadata);
+    PyMem_Free(self->holdings);
     Py_XDECREF(self->keep);
     Py_XDECREF(self->stable);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stoker.Engine. */
-#include "binding.h"
+#include "comm.h"
 
 #define AT(member) offsetof(stk_engine_opts, member)
 
@@ -20,12 +20,22 @@ static const struct stkpy_option options[] = {
 
 static const char *const positional[] = {"tiers", NULL};
 
+/* comm: empty; ended by the caller. */
 static int
-take_options(PyObject *args, PyObject *kwargs, stk_engine_opts *opts, PyObject *keep)
+take_options(PyObject *args, PyObject *kwargs, stk_engine_opts *opts, struct stkpy_comm *comm,
+             PyObject *keep)
 {
     PyObject *arguments = stkpy_arguments(args, kwargs, positional);
     int rc = arguments ? stkpy_options_take(arguments, options, opts, keep) : -1;
+    PyObject *given = rc >= 0 ? stkpy_arguments_pop(arguments, "comm") : NULL;
 
+    if (PyErr_Occurred())
+        rc = -1;
+    if (rc >= 0 && given && given != Py_None) {
+        rc = stkpy_comm_init(comm, given, keep);
+        opts->comm = &comm->opts;
+    }
+    Py_XDECREF(given);
     if (rc >= 0)
         rc = stkpy_arguments_end(arguments, "Engine");
     Py_XDECREF(arguments);
@@ -37,25 +47,29 @@ engine_init(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     struct stkpy_engine *self = (struct stkpy_engine *)object;
     stk_engine_opts opts = {STK_ENGINE_OPTS_INIT};
+    struct stkpy_comm comm = {.exchange = NULL};
     stk_engine *engine = NULL;
     stk_error err = {0};
     PyObject *keep = PyList_New(0);
-    int rc = keep ? take_options(args, kwargs, &opts, keep) : -1;
+    int rc = keep ? take_options(args, kwargs, &opts, &comm, keep) : -1;
 
     if (rc == 0 && self->engine) {
         PyErr_SetString(PyExc_RuntimeError, "the engine is open already");
         rc = -1;
     } else if (rc == 0) {
-        PyThreadState *thread = PyEval_SaveThread();
+        comm.thread = PyEval_SaveThread();
         rc = stk_engine_open(&engine, &opts, &err);
-        PyEval_RestoreThread(thread);
-        if (rc < 0)
+        PyEval_RestoreThread(comm.thread);
+        if (rc < 0 && !PyErr_Occurred()) /* else exchange has raised */
             stkpy_raise(rc, &err);
     }
+    stkpy_comm_fini(&comm);
     Py_XDECREF(keep);
     if (rc < 0)
         return -1;
     self->engine = engine;
+    self->rank = opts.comm ? comm.opts.rank : 0;
+    self->world = opts.comm ? comm.opts.world : 1;
     self->forks = stkpy_forks();
     return 0;
 }
@@ -147,6 +161,22 @@ engine_io_method(PyObject *object, void *unused)
 }
 
 static PyObject *
+engine_rank(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLong(((struct stkpy_engine *)object)->rank);
+}
+
+static PyObject *
+engine_world(PyObject *object, void *unused)
+{
+    const struct stkpy_engine *self = (const struct stkpy_engine *)object;
+
+    (void)unused;
+    return PyLong_FromUnsignedLong(self->world ? self->world : 1);
+}
+
+static PyObject *
 engine_enter(PyObject *object, PyObject *unused)
 {
     (void)unused;
@@ -168,15 +198,18 @@ static PyMethodDef methods[] = {
 
 static PyGetSetDef properties[] = {
     {"io_method", engine_io_method, NULL, "How it reads: 'uring' or 'sync'.", NULL},
+    {"rank", engine_rank, NULL, "This rank, as comm says; else 0.", NULL},
+    {"world", engine_world, NULL, "How many ranks comm has; else 1.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot slots[] = {
     {Py_tp_doc, "Engine(tiers=None, *, io_method=None, shape=None, ssd_shape=None, cache_dir=None, "
                 "buffered=False, workers=None, queue_depth=None, io_threads=None, "
-                "max_open_files=None)\n--\n\n"
+                "max_open_files=None, comm=None)\n--\n\n"
                 "What a process opens once: threads, memory and tiers that data sets and loaders "
-                "share.\ntiers: 'ram:32G ssd:/nvme/cache:200G'."},
+                "share.\ntiers: 'ram:32G ssd:/nvme/cache:200G'. comm: a Comm, the way to the "
+                "other ranks of the job; opening then waits for all of them."},
     {Py_tp_init, engine_init},
     {Py_tp_dealloc, engine_dealloc},
     {Py_tp_traverse, engine_traverse},

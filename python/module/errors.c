@@ -50,17 +50,19 @@ none(void)
 }
 
 static PyObject *
-make_error(int code, const char *message, const char *path, uint64_t sample)
+make_error(int code, const char *message, const char *path, uint64_t sample, int rank)
 {
     bool has_path = path[0] != '\0';
     bool has_sample = sample != STK_NO_SAMPLE;
     PyObject *text = PyUnicode_DecodeUTF8(message, (Py_ssize_t)strlen(message), "surrogateescape");
     PyObject *where = has_path ? PyUnicode_DecodeFSDefault(path) : none();
     PyObject *which = has_sample ? PyLong_FromUnsignedLongLong(sample) : none();
+    PyObject *whose = rank >= 0 ? PyLong_FromLong(rank) : none();
     PyObject *error = NULL;
 
-    if (text && where && which)
-        error = PyObject_CallFunction(stkpy_error, "iOOO", code, text, where, which);
+    if (text && where && which && whose)
+        error = PyObject_CallFunction(stkpy_error, "iOOOO", code, text, where, which, whose);
+    Py_XDECREF(whose);
     Py_XDECREF(which);
     Py_XDECREF(where);
     Py_XDECREF(text);
@@ -70,13 +72,13 @@ make_error(int code, const char *message, const char *path, uint64_t sample)
 PyObject *
 stkpy_error_from(const stk_error *err)
 {
-    return make_error(err->code, err->message, err->path, err->sample);
+    return make_error(err->code, err->message, err->path, err->sample, err->rank);
 }
 
 static PyObject *
-raise_error(int code, const char *message, const char *path, uint64_t sample)
+raise_error(int code, const char *message, const char *path, uint64_t sample, int rank)
 {
-    PyObject *error = make_error(code, message, path, sample);
+    PyObject *error = make_error(code, message, path, sample, rank);
 
     if (error)
         PyErr_SetObject(stkpy_error, error);
@@ -89,13 +91,13 @@ stkpy_raise(int code, const stk_error *err)
 {
     if (!err || err->message[0] == '\0')
         return stkpy_raise_message(code, stk_strerror(code));
-    return raise_error(code, err->message, err->path, err->sample);
+    return raise_error(code, err->message, err->path, err->sample, err->rank);
 }
 
 PyObject *
 stkpy_raise_message(int code, const char *message)
 {
-    return raise_error(code, message, "", STK_NO_SAMPLE);
+    return raise_error(code, message, "", STK_NO_SAMPLE, -1);
 }
 
 int

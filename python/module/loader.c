@@ -21,7 +21,8 @@
 
 #define AT(member) offsetof(stk_loader_opts, member)
 
-static const char *const policy_names[] = {"default", "none", "pin", "lru", "next-use", NULL};
+static const char *const policy_names[] = {"default",  "none",        "pin",   "lru",
+                                           "next-use", "coordinated", "paper", NULL};
 static const char *const layout_names[] = {"auto", "raw", "fixed", NULL};
 static const char *const bad_names[] = {"default", "fail", "replace", NULL};
 
@@ -403,6 +404,23 @@ loader_interrupt(PyObject *object, PyObject *unused)
 }
 
 static PyObject *
+loader_leave(PyObject *object, PyObject *unused)
+{
+    struct stkpy_loader *self = (struct stkpy_loader *)object;
+
+    (void)unused;
+    if (stkpy_loader_begin(self) < 0)
+        return NULL;
+    PyThreadState *thread = PyEval_SaveThread();
+    int rc = stk_loader_leave(self->loader);
+    PyEval_RestoreThread(thread);
+    stkpy_loader_end(self);
+    if (rc < 0)
+        return stkpy_raise(rc, NULL);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 loader_enter(PyObject *object, PyObject *unused)
 {
     (void)unused;
@@ -506,6 +524,9 @@ static PyMethodDef methods[] = {
      "None."},
     {"replacements", stkpy_loader_replacements, METH_NOARGS,
      "replacements($self, /)\n--\n\nWhat was replaced: (epoch, sample, replacement, code) each."},
+    {"leave", loader_leave, METH_NOARGS,
+     "leave($self, /)\n--\n\nOf ranks: no more batches are wanted. Serves the others until they "
+     "are done, as close() does, and stays open for stats()."},
     {"interrupt", loader_interrupt, METH_NOARGS,
      "interrupt($self, /)\n--\n\nEnds the wait that another thread is in, or the next one."},
     {"close", loader_close, METH_NOARGS,

@@ -192,6 +192,23 @@ take_path(PyObject *object, PyObject *keep, const char **ret_path)
     return rc;
 }
 
+/* Seconds that are more than 0: 0 would be the default. */
+static int
+take_ms(PyObject *object, const char *what, uint32_t *ret_value)
+{
+    double seconds = PyFloat_AsDouble(object);
+
+    if (PyErr_Occurred())
+        return -1;
+    if (!(seconds > 0) || seconds > 1e6) {
+        PyErr_Format(PyExc_ValueError, "%s is seconds, above 0 and at most 1e6, not %R", what,
+                     object);
+        return -1;
+    }
+    *ret_value = seconds < 1e-3 ? 1 : (uint32_t)(seconds * 1e3);
+    return 0;
+}
+
 static int
 take_count(PyObject *object, const char *what, uint32_t *ret_value)
 {
@@ -222,6 +239,8 @@ take_value(PyObject *object, const struct stkpy_option *option, char *into, PyOb
         return take_text(object, option->name, keep, field);
     case STKPY_PATH:
         return take_path(object, keep, field);
+    case STKPY_MS:
+        return take_ms(object, option->name, field);
     case STKPY_FLAG:
         return take_flag(object, 1, field);
     case STKPY_UNFLAG:

@@ -156,15 +156,21 @@ view_tensors(PyObject *object, PyObject *unused)
 }
 
 static PyObject *
-view_blobs(PyObject *object, PyObject *unused)
+view_blobs(PyObject *object, PyObject *args, PyObject *kwargs)
 {
+    static char *names[] = {"rank", NULL};
     struct view *self = (struct view *)object;
-    PyObject *dict = check(self) < 0 ? NULL : PyDict_New();
+    PyObject *given = Py_None;
     stk_view_tensor blob;
+    uint64_t rank = 0;
 
-    (void)unused;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$O:blobs", names, &given) ||
+        (given != Py_None && stkpy_u64(given, "rank", &rank) < 0))
+        return NULL;
+    PyObject *dict = check(self) < 0 ? NULL : PyDict_New();
     for (uint32_t at = 0; dict && stk_view_blob_at(self->view, at, &blob) == 0; at++)
-        if (stkpy_dict_set(dict, blob.name, PyLong_FromUnsignedLongLong(blob.n_bytes)) < 0)
+        if ((given == Py_None || blob.rank == rank) &&
+            stkpy_dict_set(dict, blob.name, PyLong_FromUnsignedLongLong(blob.n_bytes)) < 0)
             Py_CLEAR(dict);
     return dict;
 }
@@ -300,9 +306,15 @@ loads_init(struct loads *self, const struct view *view, PyObject *items)
 }
 
 static PyObject *
-view_load(PyObject *object, PyObject *mapping)
+view_load(PyObject *object, PyObject *args, PyObject *kwargs)
 {
+    static char *names[] = {"", "together", NULL};
     struct view *self = (struct view *)object;
+    PyObject *mapping;
+    int is_together = 0;
+
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$p:load", names, &mapping, &is_together))
+        return NULL;
     PyObject *items = check(self) < 0 ? NULL : PyMapping_Items(mapping);
     struct loads loads = {.count = 0};
     stk_error err = {0};
@@ -313,7 +325,8 @@ view_load(PyObject *object, PyObject *mapping)
     if (rc == 0) {
         self->n_calls++;
         PyThreadState *thread = PyEval_SaveThread();
-        rc = stk_view_load(self->view, loads.loads, loads.count, &err);
+        rc = is_together ? stk_view_load_together(self->view, loads.loads, loads.count, &err)
+                         : stk_view_load(self->view, loads.loads, loads.count, &err);
         PyEval_RestoreThread(thread);
         end_call(self);
         if (rc < 0)
@@ -326,47 +339,56 @@ view_load(PyObject *object, PyObject *mapping)
     Py_RETURN_NONE;
 }
 
-/* How long a blob is. Returns 0 or -ENOENT. */
-static int
-find_blob(const struct view *self, const char *name, uint64_t *ret_bytes)
+/* The bytes of a blob by the name: this rank's, or of a rank. Returns its length, or a
+ * negative code. */
+static int64_t
+read_blob(struct view *self, const char *name, const uint32_t *rank, char *into, uint64_t capacity,
+          stk_error *err)
 {
-    stk_view_tensor blob;
+    uint64_t n_bytes = 0;
 
-    for (uint32_t at = 0; stk_view_blob_at(self->view, at, &blob) == 0; at++)
-        if (strcmp(blob.name, name) == 0) {
-            *ret_bytes = blob.n_bytes;
-            return 0;
-        }
-    return -ENOENT;
+    self->n_calls++;
+    PyThreadState *thread = PyEval_SaveThread();
+    int rc = rank ? stk_view_load_blob_of(self->view, *rank, name, into, capacity, &n_bytes, err)
+                  : stk_view_load_blob(self->view, name, into, capacity, &n_bytes, err);
+    PyEval_RestoreThread(thread);
+    end_call(self);
+    /* It is the length that is asked for where there is no room. */
+    return rc < 0 && (rc != -ENOSPC || capacity > 0) ? rc : (int64_t)n_bytes;
 }
 
 static PyObject *
-view_blob(PyObject *object, PyObject *name)
+view_blob(PyObject *object, PyObject *args, PyObject *kwargs)
 {
+    static char *names[] = {"", "rank", NULL};
     struct view *self = (struct view *)object;
-    const char *text = check(self) < 0 ? NULL : PyUnicode_AsUTF8AndSize(name, NULL);
+    PyObject *name, *given = Py_None;
+    uint64_t number = 0;
     stk_error err = {0};
-    uint64_t n_bytes;
 
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "U|$O:blob", names, &name, &given) ||
+        (given != Py_None && stkpy_u64(given, "rank", &number) < 0) || check(self) < 0)
+        return NULL;
+    const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
     if (!text)
         return NULL;
-    if (find_blob(self, text, &n_bytes) < 0) {
+    uint32_t of = number < UINT32_MAX ? (uint32_t)number : UINT32_MAX; /* which there is not */
+    const uint32_t *rank = given == Py_None ? NULL : &of;
+    int64_t n_bytes = read_blob(self, text, rank, NULL, 0, &err);
+    if (n_bytes == -ENOENT) {
         PyErr_SetObject(PyExc_KeyError, name);
         return NULL;
     }
+    if (n_bytes < 0)
+        return stkpy_raise((int)n_bytes, &err);
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)n_bytes);
-    if (!bytes)
-        return NULL;
-    char *into = PyBytes_AsString(bytes);
-    self->n_calls++;
-    PyThreadState *thread = PyEval_SaveThread();
-    int rc = stk_view_load_blob(self->view, text, into, n_bytes, &n_bytes, &err);
-    PyEval_RestoreThread(thread);
-    end_call(self);
-    if (rc == 0)
+    if (!bytes || n_bytes == 0)
+        return bytes;
+    n_bytes = read_blob(self, text, rank, PyBytes_AsString(bytes), (uint64_t)n_bytes, &err);
+    if (n_bytes >= 0)
         return bytes;
     Py_DECREF(bytes);
-    return stkpy_raise(rc, &err);
+    return stkpy_raise((int)n_bytes, &err);
 }
 
 /* Lets Python look at its signals while everything is read. */
@@ -410,13 +432,19 @@ static PyMethodDef methods[] = {
     {"info", view_info, METH_NOARGS, "info($self, /)\n--\n\nWhat it is, as a dictionary."},
     {"tensors", view_tensors, METH_NOARGS,
      "tensors($self, /)\n--\n\nName to (dtype, shape, bytes), in the order of the file."},
-    {"blobs", view_blobs, METH_NOARGS, "blobs($self, /)\n--\n\nName to bytes."},
+    {"blobs", STKPY_METHOD(view_blobs), METH_VARARGS | METH_KEYWORDS,
+     "blobs($self, /, *, rank=None)\n--\n\nName to bytes; of a rank, or of all, where the last "
+     "one's count."},
     {"metadata", view_metadata, METH_NOARGS, "metadata($self, /)\n--\n\nStrings by name."},
-    {"load", view_load, METH_O,
-     "load($self, targets, /)\n--\n\nLoads tensors into writable buffers, by name, or the box of "
+    {"load", STKPY_METHOD(view_load), METH_VARARGS | METH_KEYWORDS,
+     "load($self, targets, /, *, together=False)\n--\n\nLoads tensors into writable buffers, by "
+     "name, or the box of "
      "one that (start, count, buffer) says, in elements of each dimension; every chunk is "
-     "checked. After an error the buffers hold nothing of use."},
-    {"blob", view_blob, METH_O, "blob($self, name, /)\n--\n\nA blob's bytes."},
+     "checked. After an error the buffers hold nothing of use. together: all ranks "
+     "load the same, and storage gives each byte once."},
+    {"blob", STKPY_METHOD(view_blob), METH_VARARGS | METH_KEYWORDS,
+     "blob($self, name, /, *, rank=None)\n--\n\nA blob's bytes: of a rank, or this rank's, or "
+     "rank 0's where the checkpoint is of fewer."},
     {"verify", view_verify, METH_NOARGS,
      "verify($self, /)\n--\n\nReads everything and checks every chunk; raises what is wrong."},
     {"close", view_close, METH_NOARGS, "close($self, /)\n--\n\nCloses it."},

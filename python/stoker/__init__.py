@@ -28,11 +28,13 @@ from stoker._core import (
 )
 from stoker._errors import Error
 from stoker._open import open
+from stoker._ranks import Comm, Holding
 
 __all__ = [
     "Array",
     "Batch",
     "Checkpoints",
+    "Comm",
     "Dataset",
     "E_BORROW",
     "E_CORRUPT",
@@ -43,6 +45,7 @@ __all__ = [
     "E_VERSION",
     "Engine",
     "Error",
+    "Holding",
     "Loader",
     "Order",
     "Tensors",

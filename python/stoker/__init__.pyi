@@ -2,7 +2,7 @@
 import builtins
 import io
 import os
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Literal, SupportsIndex, TypedDict, final, overload, type_check_only
 
@@ -12,6 +12,7 @@ __all__ = [
     "Array",
     "Batch",
     "Checkpoints",
+    "Comm",
     "Dataset",
     "E_BORROW",
     "E_CORRUPT",
@@ -22,6 +23,7 @@ __all__ = [
     "E_VERSION",
     "Engine",
     "Error",
+    "Holding",
     "Loader",
     "Order",
     "Tensors",
@@ -47,7 +49,7 @@ _Format = Literal["auto", "class-folder", "folder", "record", "npy", "idx", "win
 _Kind = Literal["default", "sequential", "torch", "keyed", "list"]
 _Sampler = Literal["default", "distributed", "dataloader", "generator", "stateful"]
 _Workers = Literal["none", "some", "persistent"]
-_Policy = Literal["default", "none", "pin", "lru", "next-use"]
+_Policy = Literal["default", "none", "pin", "lru", "next-use", "coordinated", "paper"]
 _Layout = Literal["auto", "raw", "fixed"]
 _BadSample = Literal["default", "fail", "replace"]
 
@@ -56,8 +58,59 @@ class Error(OSError):
     message: str
     path: str | None
     sample: int | None
+    rank: int | None
     def __init__(
-        self, code: int, message: str, path: str | None = None, sample: int | None = None
+        self,
+        code: int,
+        message: str,
+        path: str | None = None,
+        sample: int | None = None,
+        rank: int | None = None,
+    ) -> None: ...
+
+class Comm:
+    rank: int
+    world: int
+    host: str | None
+    port: int | None
+    secret: str | None
+    exchange: Callable[[bytes], Sequence[bytes]] | None
+    hosts: Sequence[str] | None
+    method: str | None
+    node: str | None
+    transports: str | None
+    start_timeout: float | None
+    timeout: float | None
+    close_timeout: float | None
+    tiers_per_rank: bool
+    def __init__(
+        self,
+        rank: int,
+        world: int,
+        *,
+        host: str | None = None,
+        port: int | None = None,
+        secret: str | None = None,
+        exchange: Callable[[bytes], Sequence[bytes]] | None = None,
+        hosts: Sequence[str] | None = None,
+        method: str | None = None,
+        node: str | None = None,
+        transports: str | None = None,
+        start_timeout: float | None = None,
+        timeout: float | None = None,
+        close_timeout: float | None = None,
+        tiers_per_rank: bool = False,
+    ) -> None: ...
+
+class Holding:
+    ranks: Sequence[int] | None
+    global_shape: Sequence[int] | None
+    start: Sequence[int] | None
+    def __init__(
+        self,
+        ranks: Sequence[int] | None = None,
+        global_shape: Sequence[int] | None = None,
+        start: Sequence[int] | None = None,
     ) -> None: ...
 
 @type_check_only
@@ -127,9 +180,14 @@ class Engine:
         queue_depth: int | None = None,
         io_threads: int | None = None,
         max_open_files: int | None = None,
+        comm: Comm | None = None,
     ) -> None: ...
     @property
     def io_method(self) -> str: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world(self) -> int: ...
     def stats(self) -> _EngineStats: ...
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
@@ -253,6 +311,7 @@ class Loader:
     def warning(self) -> Error | None: ...
     def replacements(self) -> list[tuple[int, int, int, int]]: ...
     def interrupt(self) -> None: ...
+    def leave(self) -> None: ...
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -346,6 +405,10 @@ class _CheckpointsStatus(TypedDict):
     unfinished: int
     last_captured: int | None
     last_durable: int | None
+    shared_unfinished: int
+    shared: int
+    shared_failed: int
+    last_shared: int | None
 
 @type_check_only
 class _ViewInfo(TypedDict):
@@ -380,6 +443,13 @@ class Checkpoints:
         keep: int | None = None,
         buffered: bool = False,
         read_only: bool = False,
+        alone: bool = False,
+        vote_timeout: float | None = None,
+        check_replicas: bool = False,
+        writers: Literal["all", "node", "socket"] = "all",
+        shared: _Path | None = None,
+        shared_every: int | None = None,
+        shared_keep: int | None = None,
     ) -> None: ...
     def save(
         self,
@@ -392,9 +462,14 @@ class Checkpoints:
         metadata: Mapping[str, str] | None = None,
         loader: Loader | None = None,
         stable: bool | Container[str] = False,
+        holdings: Mapping[str, Holding] | None = None,
+        shared: bool = False,
     ) -> None: ...
+    def decline(self, step: SupportsIndex, why: str, /) -> None: ...
     def fence(self) -> None: ...
-    def wait(self, timeout: float | None = None) -> None: ...
+    def wait(
+        self, timeout: float | None = None, *, level: Literal["local", "shared"] = "local"
+    ) -> None: ...
     def latest(self) -> int | None: ...
     def list(self) -> builtins.list[_CheckpointInfo]: ...
     def prune(self, keep: SupportsIndex, *, orphans: bool = False) -> int: ...
@@ -414,10 +489,12 @@ class Checkpoints:
 class View:
     def info(self) -> _ViewInfo: ...
     def tensors(self) -> dict[str, tuple[str, tuple[int, ...], int]]: ...
-    def blobs(self) -> dict[str, int]: ...
+    def blobs(self, *, rank: SupportsIndex | None = None) -> dict[str, int]: ...
     def metadata(self) -> dict[str, str]: ...
-    def load(self, targets: Mapping[str, Buffer | _Box], /) -> None: ...
-    def blob(self, name: str, /) -> bytes: ...
+    def load(
+        self, targets: Mapping[str, Buffer | _Box], /, *, together: bool = False
+    ) -> None: ...
+    def blob(self, name: str, /, *, rank: SupportsIndex | None = None) -> bytes: ...
     def verify(self) -> None: ...
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...

@@ -77,6 +77,16 @@ class DataTest(unittest.TestCase):
                               **options)
 
 
+def has_ucx():
+    """Whether ranks of several processes can meet with this build."""
+    try:
+        stoker.Engine(comm=stoker.Comm(0, 2, exchange=lambda mine: []))
+    except stoker.Error as error:
+        return "built without UCX" not in error.message
+    except ValueError:  # it was asked for the others' addresses
+        return True
+
+
 def run_script(text, *arguments, timeout=60):
     """Runs a program with the package in a Python that checks itself; returns what it did."""
     place = os.pathsep.join([PACKAGE, os.path.dirname(os.path.abspath(__file__))])

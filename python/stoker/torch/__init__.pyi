@@ -97,10 +97,29 @@ class Checkpointer:
         outstanding: int | None = None,
         buffered: bool = False,
         read_only: bool = False,
+        alone: bool = False,
+        unique: Iterable[str] = (),
+        replicated: Iterable[str] = (),
+        vote_timeout: float | None = None,
+        check_replicas: bool = False,
+        writers: Literal["all", "node", "socket"] = "all",
+        shared: _Path | None = None,
+        shared_every: int | None = None,
+        shared_keep: int | None = None,
     ) -> None: ...
-    def save(self, step: int, *, rng: bool = True, pickle: bool = False, **parts: Any) -> None: ...
+    def save(
+        self,
+        step: int,
+        *,
+        rng: bool = True,
+        pickle: bool = False,
+        shared: bool = False,
+        **parts: Any,
+    ) -> None: ...
     def fence(self) -> None: ...
-    def wait(self, timeout: float | None = None) -> None: ...
+    def wait(
+        self, timeout: float | None = None, *, level: Literal["local", "shared"] = "local"
+    ) -> None: ...
     def load(
         self,
         step: int | None = None,
@@ -109,6 +128,7 @@ class Checkpointer:
         strict: bool = True,
         rng: bool = True,
         pickle: bool = False,
+        together: bool = False,
         **into: Any,
     ) -> dict[str, Any] | None: ...
     def latest(self) -> int | None: ...

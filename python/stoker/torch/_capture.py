@@ -102,21 +102,25 @@ class Capture:
 class Handover:
     """A thread that waits for a capture and then begins the library's save."""
 
-    def __init__(self, capture, save):
-        """save(): begins it."""
-        self._capture, self._save, self.error = capture, save, None
+    def __init__(self, capture, save, decline):
+        """save(): begins it. decline(error): it cannot be begun."""
+        self._capture, self._save, self._decline, self.error = capture, save, decline, None
         # Not a daemon: a process that ends, ends with its last save begun.
         self._thread = threading.Thread(target=self._run, name="stoker-capture")
         self._thread.start()
 
     def _run(self):
         try:
-            self._capture.finish()
+            try:
+                self._capture.finish()
+            except BaseException as error:
+                self._decline(error)
+                raise
             self._save()
         except BaseException as error:  # told by the checkpointer's next call
             self.error = error
         finally:
-            self._save = None
+            self._save = self._decline = None
 
     def join(self, timeout=None):
         """Whether it is done by then."""

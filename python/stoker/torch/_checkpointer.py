@@ -15,8 +15,7 @@ import time
 import torch
 
 import stoker
-from stoker._open import shared_engine
-from stoker.torch import _rng
+from stoker.torch import _ranks, _rng, _shards
 from stoker.torch._capture import Arena, Capture, Handover
 from stoker.torch._device import Cuda
 from stoker.torch._fences import Fences, Stable
@@ -44,16 +43,34 @@ class Checkpointer:
     engine  a stoker.Engine to share; default: one that the process has for such uses
 
     Other options are those of stoker.Checkpoints: outstanding, slot_bytes, slots, chunk_bytes,
-    buffered, read_only. One rank saves into a directory. What goes wrong in the background is
-    raised by the next call, once, never by an optimizer's step().
+    buffered, read_only, vote_timeout, check_replicas, writers, shared, shared_every, shared_keep.
+    What goes wrong in the background is raised by the next call, once, never by an optimizer's
+    step().
+
+    Where torch.distributed is initialized its ranks save together: all make a Checkpointer, call
+    save() for the same steps with the same parts, and one checkpoint comes of it, or none.
+    Parameters of modules and what optimizers keep are taken to be alike on all ranks, which write
+    a share each; DTensors are saved in shards; other tensors of a module are rank 0's; everything
+    else is each rank's own. docs/python.md has the rules, and check_replicas=True checks them.
+
+    unique      patterns ("model.experts.*") of tensors that each rank has for itself
+    replicated  patterns of other tensors that are alike on all ranks
+    alone       this rank's directory is its own: nothing of the others is known
     """
 
-    def __init__(self, directory, *, engine=None, keep=2, roots=None, **options):
-        if not options.get("read_only"):
-            os.makedirs(directory, exist_ok=True)
-        self.directory = os.fspath(directory)
-        self._saved = stoker.Checkpoints(engine or shared_engine(), directory, keep=keep,
-                                         roots=roots, **options)
+    def __init__(self, directory, *, engine=None, keep=2, roots=None, alone=False, unique=(),
+                 replicated=(), **options):
+        self._patterns = tuple(unique), tuple(replicated)
+        self._team = _ranks.Team(engine, alone=alone, read_only=bool(options.get("read_only")))
+        try:
+            if not options.get("read_only"):
+                os.makedirs(directory, exist_ok=True)
+            self.directory = os.fspath(directory)
+            self._saved = stoker.Checkpoints(self._team.engine, directory, keep=keep, roots=roots,
+                                             alone=alone, **options)
+        except BaseException:
+            self._team.close()
+            raise
         self._fences = Fences(self._before_step)
         self._kept = Kept()
         self._rng = _rng.States()
@@ -66,27 +83,52 @@ class Checkpointer:
 
     # ---- saving -----------------------------------------------------------------------
 
-    def save(self, step, *, rng=True, pickle=False, **parts):
+    def save(self, step, *, rng=True, pickle=False, shared=False, **parts):
         """Begins to save; the checkpoint is there when it is durable (wait()).
 
         parts by name: objects with a state_dict() (modules, optimizers, schedulers, scalers,
         loaders), or trees of dicts, lists, tuples, tensors, NumPy arrays, numbers, strings, bytes
         and None. Others are refused with their path, or pickled with pickle=True. rng: also the
-        states of torch's, Python's and NumPy's generators.
+        states of torch's, Python's and NumPy's generators. shared: it is copied to the shared
+        directory in any case.
 
         Returns before anything is written; waits only while as many saves as outstanding says (1)
         are not durable yet. Do not write to parameters or to an optimizer's state by other means
         than its step() before fence(). Raises what has gone wrong with an earlier save; this one
-        is then not begun.
+        is then not begun, but for one of ranks, which is.
 
         Tensors of a GPU are those of the current stream. What that stream, or the one that is
         current in step() or fence(), is told afterwards comes behind the copying of them.
         """
         self._settle()
-        self._raise_kept()
+        if not self._team.is_of_ranks:
+            self._raise_kept()
+        try:
+            optimizers, made, capture = self._make(parts, rng, pickle, shared)
+        except BaseException as error:
+            self._decline(step, error)
+            raise
+        begin = functools.partial(_begin, self._saved, step, made, shared)
+        for optimizer in optimizers:  # before: a step may come as soon as this has begun
+            self._fences.add(optimizer)
+        if capture.is_empty:
+            self._waits_on_host = True
+            begin()
+        else:
+            self._arena.trim()
+            self._waits_on_host |= made.detach()
+            capture.begin()
+            self._capture = capture
+            self._handover = Handover(capture, begin, functools.partial(self._decline, step))
+        if self._team.is_of_ranks:  # whose saves are counted: not before
+            self._raise_kept()
+
+    def _make(self, parts, rng, pickle, shared):
         for name in _TAKEN:
             if name in parts:
                 raise TypeError(f"a part cannot be called {name!r}")
+        if type(shared) is not bool:
+            raise TypeError("shared is True or False, and no part")
         optimizers = [part for part in parts.values() if isinstance(part, torch.optim.Optimizer)]
         # Those that mostly stay as they are come first; see Kept.
         names = sorted(parts, key=lambda name: not isinstance(parts[name], _LASTING))
@@ -95,25 +137,28 @@ class Checkpointer:
             states["rng"] = self._rng.get()
         stable = Stable(optimizers)
         capture = self._begin_capture(stable)
-        made = self._kept.make(states, stable, pickle, capture)
+        sharings = {name: _ranks.Sharing(self._team.rank, _ranks.kind_of_part(parts.get(name)),
+                                         *self._patterns) for name in states}
+        made = self._kept.make(states, stable, pickle, capture,
+                               sharings if self._team.is_aware else None)
         texts = ",".join([f"{dumps(name)}:{made.texts[name]}"
                           for name in (*parts, "rng") if name in made.texts])
         made.blobs[FORM] = f'{{"version":{VERSION},"parts":{{{texts}}}}}'.encode()
-        for optimizer in optimizers:  # before: a step may come as soon as this has begun
-            self._fences.add(optimizer)
-        if capture.is_empty:
-            self._waits_on_host = True
-            _begin(self._saved, step, made)
-            return
-        self._arena.trim()
-        self._waits_on_host |= made.detach()
-        capture.begin()
-        self._capture = capture
-        self._handover = Handover(capture, functools.partial(_begin, self._saved, step, made))
+        return optimizers, made, capture
+
+    def _decline(self, step, error):
+        """The other ranks need not wait for a save that this one cannot make."""
+        if self._team.is_of_ranks:
+            self._saved.decline(step, f"that is not there: {type(error).__name__}: {error}"[:200])
 
     def _begin_capture(self, stable):
         if self._capture is not None:
-            self._saved.fence()  # the library has read the pinned memory
+            try:
+                self._saved.fence()  # the library has read the pinned memory
+            except stoker.Error as error:
+                if not self._team.is_of_ranks:
+                    raise
+                self._error = self._error or error
             self._capture, self._waits_on_host = None, False
         self._arena.reset()
         return Capture(self._device, self._arena, stable)
@@ -155,18 +200,23 @@ class Checkpointer:
         self._fence()
         self._raise_kept()
 
-    def wait(self, timeout=None):
-        """Waits until all saves are durable, at most timeout seconds (TimeoutError)."""
+    def wait(self, timeout=None, *, level="local"):
+        """Waits until all saves are durable, at most timeout seconds (TimeoutError); with level
+        "shared" also those that are copied to the shared directory, there."""
         deadline = None if timeout is None else time.monotonic() + timeout
         if not self._settle(timeout):
             raise TimeoutError(f"the state is still being copied after {timeout} s")
         self._raise_kept()
-        self._saved.wait(timeout if deadline is None else max(0.0, deadline - time.monotonic()))
+        self._saved.wait(timeout if deadline is None else max(0.0, deadline - time.monotonic()),
+                         level=level)
 
     # ---- loading ----------------------------------------------------------------------
 
-    def load(self, step=None, *, map_location=None, strict=True, rng=True, pickle=False, **into):
-        """Loads a checkpoint, the newest whole one where step is None.
+    def load(self, step=None, *, map_location=None, strict=True, rng=True, pickle=False,
+             together=False, **into):
+        """Loads a checkpoint, the newest whole one where step is None. The number of ranks need not
+        be that of the save: what each rank had for itself is this rank's, or rank 0's where there
+        was none; DTensors are given their parts.
 
         into: objects with a load_state_dict(), by the names of their parts. Without any, or for
         parts that are not named, the answer has them as trees: {"step": 7, "model": {...}, ...}.
@@ -177,6 +227,7 @@ class Checkpointer:
         strict         as in Module.load_state_dict(); False also allows parts that are not there
         rng            restore the generators, if anything is loaded into objects
         pickle         allow parts that were saved with pickle=True: it runs what they say
+        together       all ranks call this alike: storage gives each byte of what they all load once
         """
         self.wait()  # one that is still under way is the newest
         if step is None:
@@ -184,7 +235,9 @@ class Checkpointer:
             if step is None:
                 return None
         with self._saved.open(step) as view:
-            form = _form_of(view, self.directory)
+            world = view.info()["world"]
+            rank = self._team.rank if self._team.rank < world else 0
+            form = _form_of(view, self.directory, rank)
             missing = [name for name in into if name not in form]
             if missing and strict:
                 raise KeyError(f"checkpoint {step} in {self.directory} has no part {missing[0]!r}, "
@@ -192,7 +245,8 @@ class Checkpointer:
             answer = {"step": step}
             for name, part_form in form.items():
                 place = _keep if name in into or name == "rng" else _placer(map_location)
-                state = Reader(view, place, pickle).load(part_form)
+                likes = _shards.likes_of(part_form, into.get(name)) if self._team.is_aware else None
+                state = Reader(view, place, pickle, rank, likes, together).load(part_form)
                 if name in into:
                     _load_into(into[name], state, strict)
                 else:
@@ -242,6 +296,7 @@ class Checkpointer:
             pass  # it has been closed already
         finally:
             self._saved.close()
+            self._team.close()
 
     def __enter__(self):
         return self
@@ -252,6 +307,7 @@ class Checkpointer:
             return
         self._end()
         self._saved.close()
+        self._team.close()
 
     def _end(self):
         self._fences.end()
@@ -260,9 +316,12 @@ class Checkpointer:
         self._kept.clear()
 
 
-def _begin(saved, step, made):
-    saved.save(step, made.tensors, blobs=made.blobs, stable=made.stable,
-               metadata={"format": "pt"})
+def _begin(saved, step, made, shared):
+    loose, *rest = made.tensors
+    # In one order on all ranks: what is made anew on one may be what another has kept.
+    saved.save(step, ({name: loose[name] for name in sorted(loose)}, *rest), blobs=made.blobs,
+               stable=made.stable, metadata={"format": "pt"}, holdings=made.holdings or None,
+               shared=shared)
 
 
 def _state_of(part):
@@ -283,11 +342,11 @@ def _load_into(part, state, strict):
         load(state)
 
 
-def _form_of(view, directory):
+def _form_of(view, directory, rank):
     if FORM not in view.blobs():
         raise ValueError(f"checkpoint {view.info()['step']} in {directory} was not saved by "
                          "stoker.torch.Checkpointer; stoker.Checkpoints reads its tensors")
-    form = json.loads(view.blob(FORM))
+    form = json.loads(view.blob(FORM, rank=rank))
     if form["version"] != VERSION:
         raise ValueError(f"checkpoint {view.info()['step']} in {directory} is of version "
                          f"{form['version']}; this Stoker reads version {VERSION}")

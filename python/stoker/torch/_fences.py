@@ -12,6 +12,7 @@ import weakref
 
 import torch
 
+from stoker.torch._shards import local
 
 _HAS_HOOKS = hasattr(torch.Tensor, "_post_accumulate_grad_hooks")  # since torch 2.1
 
@@ -23,13 +24,15 @@ def _steps_in_backward(parameter):
 
 
 def _written_by(optimizer):
-    """The tensors that nothing but its step() writes to: parameters, and what it keeps for them."""
+    """The tensors that nothing but its step() writes to: parameters, and what it keeps for them;
+    of DTensors this rank's parts."""
     parameters = {id(parameter): parameter for group in optimizer.param_groups
                   for parameter in group["params"] if not _steps_in_backward(parameter)}
-    tensors = list(parameters.values())
+    tensors = [local(parameter) for parameter in parameters.values()]
     for parameter, state in optimizer.state.items():
         if id(parameter) in parameters and isinstance(state, dict):
-            tensors += [value for value in state.values() if isinstance(value, torch.Tensor)]
+            tensors += [local(value) for value in state.values()
+                        if isinstance(value, torch.Tensor)]
     return tensors
 
 

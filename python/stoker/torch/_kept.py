@@ -48,10 +48,11 @@ class _Changed(Exception):
 class _Part:
     """A part as it was saved last."""
 
-    def __init__(self, name, node, writer):
-        self.name, self.node = name, node
+    def __init__(self, name, node, writer, sharing):
+        self.name, self.node, self.sharing = name, node, sharing
+        self.holdings = writer.holdings
         self.seen, self.copied = writer.seen, writer.copied
-        self.names = {*writer.tensors, *writer.loose}
+        self.names = {*writer.tensors, *writer.loose, *writer.absent}
         self.blob_names = set(writer.blobs)
         self.tensors = stoker.Tensors(writer.tensors, stable=writer.stable)
         self.buffers, self.stable, self.large = writer.tensors, writer.stable, None
@@ -162,7 +163,7 @@ class Made:
     """A save: texts of parts, and what stoker.Checkpoints.save() takes."""
 
     def __init__(self):
-        self.texts, self.blobs = {}, {}
+        self.texts, self.blobs, self.holdings = {}, {}, {}
         self.loose = {}  # tensors that are of this save alone
         self.stable = set()  # those of them that nobody changes
         self.tensors = (self.loose,)
@@ -176,6 +177,7 @@ class Made:
         self.loose.update(source.loose)
         self.stable.update([name for name, _, _ in part.copied])
         self.blobs.update(source.blobs)
+        self.holdings.update(part.holdings)
         self.leaves.append(source.leaves)
         self._parts.append(part)
 
@@ -208,13 +210,15 @@ class Kept:
         self._parts, self._known = [], set()
         self._is_stable_by = self._may_pickle = None
 
-    def make(self, states, is_stable, may_pickle, capture):
-        """A save of states by name; is_stable: a Stable; capture: a Capture, not begun."""
+    def make(self, states, is_stable, may_pickle, capture, sharings=None):
+        """A save of states by name; is_stable: a Stable; capture: a Capture, not begun; sharings:
+        of ranks, a Sharing for each name."""
+        sharings = sharings or {}
         walks = []
         # Of the tensors of parts that have not changed it is known that they are where they were.
         if self._is_stable_by == (is_stable.ids, is_stable.places(self._known)) and \
                 self._may_pickle == may_pickle:
-            walks = self._walk(states, capture)
+            walks = self._walk(states, capture, sharings)
             if any(not part.known.isdisjoint(is_stable.ids) for part in self._parts[len(walks):]):
                 walks = []
         parts = self._parts[:len(walks)]
@@ -225,8 +229,8 @@ class Kept:
         for part, walk in zip(parts, walks):
             made.add(part, walk)
         for name, state in list(states.items())[len(parts):]:
-            writer = Writer(parts, is_stable, may_pickle, capture)
-            part = _Part(name, writer.encode(state, (name,)), writer)
+            writer = Writer(parts, is_stable, may_pickle, capture, sharings.get(name))
+            part = _Part(name, writer.encode(state, (name,)), writer, sharings.get(name))
             made.add(part, writer)
             parts.append(part)
         self._parts, self._may_pickle = parts, may_pickle
@@ -236,12 +240,13 @@ class Kept:
         self._known, self._is_stable_by = known, is_stable_by
         return made
 
-    def _walk(self, states, capture):
+    def _walk(self, states, capture, sharings):
         """The walks of those parts, from the first on, that are what they were."""
         walks = []
         for part, (name, state) in zip(self._parts, states.items()):
             walk = _Walk(capture)
-            if part.name != name or not walk.is_along(part, state):
+            if part.name != name or part.sharing != sharings.get(name) or \
+                    not walk.is_along(part, state):
                 break
             walks.append(walk)
         return walks

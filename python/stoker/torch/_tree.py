@@ -12,11 +12,14 @@ What is written is kept as nodes, so that a later save can tell what has not cha
 import collections
 import json
 import pickle
+import re
 import sys
 
 import torch
 
-from stoker.torch import _dtypes
+import stoker
+from stoker.torch import _dtypes, _shards
+from stoker.torch._ranks import ALL, FIRST, OWN
 
 FORM = "stoker.torch"  # the blob that the text is, and what says that there is one
 
@@ -25,6 +28,8 @@ MAPPINGS = {dict: "d", collections.OrderedDict: "o", collections.Counter: "C"}
 SEQUENCES = {list: "l", tuple: "t", torch.Size: "s"}
 _KEYS = {str, int, bool}
 _TENSORS = {torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.Tensor)}
+
+_OWN_NAME = re.compile(r"@\d+(#\d+)?$")  # of what each rank has for itself
 
 dumps = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -88,26 +93,32 @@ class Writer:
     before     the parts that have been made
     is_stable  (pointer, bytes): whether that memory waits for the fence
     capture    a Capture, which takes the tensors of devices
+    sharing    of ranks: a Sharing; None: this rank holds all
     """
 
-    def __init__(self, before, is_stable, may_pickle, capture):
+    def __init__(self, before, is_stable, may_pickle, capture, sharing=None):
         self.tensors = {}  # name: (type, shape, buffer), as stoker.Checkpoints.save() takes them
         self.blobs = {}
         self.loose = {}  # the same as tensors, of what must be made again in each save
         self.stable = set()
+        self.holdings = {}  # as stoker.Checkpoints.save() takes them
+        self.absent = set()  # names of what other ranks give
         self.leaves = []  # tensors in the order of the walk; held, so that none ends meanwhile
         self.copied = []  # (name, place in leaves, bytes) of those that are copied on their way
         self.seen = {}  # by memory and shape: the text
         self._all_seen = [*(part.seen for part in before), self.seen]
-        self._names = [self.tensors, self.loose, *(part.names for part in before)]
+        self._names = [self.tensors, self.loose, self.absent, *(part.names for part in before)]
         self._blob_names = [self.blobs, {FORM}, *(part.blob_names for part in before)]
         self._is_stable, self._may_pickle, self._capture = is_stable, may_pickle, capture
+        self._sharing = sharing
 
     def encode(self, thing, path):
         """The node of a tree. path: of names and keys, for names and messages."""
         kind = type(thing)
         if kind in PLAIN:
             return Node(kind, dumps(thing), thing)
+        if self._sharing is not None and _shards.is_sharded(thing):
+            return self._sharded(thing, path)
         if kind in _TENSORS:
             return self._tensor(thing, path)
         if kind in MAPPINGS:
@@ -187,11 +198,61 @@ class Writer:
             for seen in self._all_seen:
                 if key in seen:
                     return Leaf(type(tensor), seen[key])
-        name = self._name(path, self._names)
+        name = self._share(path, tensor)
         form = ["T", name, known[0]] if tensor.is_cpu else ["T", name, known[0], str(tensor.device)]
-        self._add(name, tensor, known, shape)
+        if name not in self.absent:
+            self._add(name, tensor, known, shape)
         self.seen[key] = dumps(form)
         return Leaf(type(tensor), self.seen[key])
+
+    def _share(self, path, tensor):
+        """The name of a tensor that is not sharded; says who holds it."""
+        sharing = self._sharing
+        holder = ALL if sharing is None else sharing.holder(tensor, ".".join(map(str, path)))
+        if holder == OWN:
+            return self._own_name(path)
+        name = self._name(path, self._names)
+        if holder == FIRST and sharing.rank == 0:
+            self.holdings[name] = stoker.Holding((0,))
+        elif holder == FIRST:
+            self.absent.add(name)
+        return name
+
+    def _own_name(self, path):
+        """A name that no other rank gives to anything."""
+        name = self._name(path[:-1] + (f"{path[-1]}@{self._sharing.rank}",), self._names)
+        self.holdings[name] = stoker.Holding((self._sharing.rank,))
+        return name
+
+    def _sharded(self, tensor, path):
+        """A DTensor, which is stored as the whole that the ranks' parts make."""
+        part = _shards.local(tensor)
+        known = _dtypes.STORED.get(part.dtype)
+        if known is None:
+            raise TypeError(f"{show(path)} is a DTensor of {part.dtype}, which a checkpoint does "
+                            "not hold in shards")
+        # Not by its memory, of which a rank's part may have none. A part that has one is made anew
+        # in each save, so nothing that has ended is looked for.
+        key = "sharded", id(tensor)
+        for seen in self._all_seen:
+            if key in seen:
+                return Once(type(tensor), seen[key])
+        name = self._name(path, self._names)
+        holding = _shards.holding_of(tensor, show(path))
+        if tensor.numel() == 0 and self._sharing.rank == 0:
+            part = torch.empty(tensor.shape, dtype=part.dtype)
+            holding = stoker.Holding((0,))
+        elif tensor.numel() == 0:
+            holding = None
+        if holding is None:
+            self.absent.add(name)
+        else:
+            self.leaves.append(part)
+            self.holdings[name] = holding
+            self._add(name, part, known, tuple(part.shape))
+        form = ["T", name, known[0]] if part.is_cpu else ["T", name, known[0], str(part.device)]
+        self.seen[key] = dumps(form)
+        return Once(type(tensor), self.seen[key])
 
     def _add(self, name, tensor, known, shape):
         n_bytes = tensor.numel() * known[2]
@@ -208,7 +269,7 @@ class Writer:
         place[name] = (known[1], shape, memory)
 
     def _array(self, thing, path):
-        name = self._name(path, self._names)
+        name = self._name(path, self._names) if self._sharing is None else self._own_name(path)
         self.loose[name] = stored_array(thing)
         letter = "N" if isinstance(thing, sys.modules["numpy"].generic) else "A"
         like = (thing.dtype.str, list(thing.shape))
@@ -244,10 +305,18 @@ def show(path):
 
 
 class Reader:
-    """Makes a tree of its form. view: a stoker.View; place(tensor, device): where it is put."""
+    """Makes a tree of its form.
 
-    def __init__(self, view, place, may_unpickle):
+    view      a stoker.View
+    place     (tensor, device): where it is put
+    rank      whose blobs
+    likes     DTensors by the names of tensors, of which this rank's parts alone are read
+    together  all ranks load this; what they all want is read by all of them together
+    """
+
+    def __init__(self, view, place, may_unpickle, rank=0, likes=None, together=False):
         self._view, self._place, self._may_unpickle = view, place, may_unpickle
+        self._rank, self._likes, self._together = rank, likes or {}, together
         self._stored = view.tensors()
         self._made = {}  # tensors and arrays by name
 
@@ -255,15 +324,35 @@ class Reader:
         """Reads all tensors that a form names, at once, and makes the tree."""
         targets = {}
         self._collect(form, targets)
-        self._view.load(targets)
+        alike = {}
+        if self._together:
+            alike = {name: target for name, target in targets.items()
+                     if type(target) is not tuple and not _OWN_NAME.search(name)}
+            self._view.load(alike, together=True)
+        self._view.load({name: target for name, target in targets.items() if name not in alike})
         return self._decode(form)
+
+    def _collect_part(self, form, targets):
+        """Of a DTensor. Returns whether that is what is loaded into."""
+        like = self._likes.get(form[1])
+        if like is None or self._stored[form[1]][1] != tuple(like.shape):
+            return False
+        start, shape = _shards.box_of(like)
+        part, memory = _dtypes.empty(form[2], shape)
+        if shape == tuple(like.shape):
+            targets[form[1]] = memory
+        elif part.numel() > 0:
+            targets[form[1]] = (start, shape, memory)
+        self._made[form[1]] = _shards.made_like(like, part)
+        return True
 
     def _collect(self, form, targets):
         if type(form) is not list:
             return
         if form[0] == "T" and form[1] not in self._made:
-            self._made[form[1]], targets[form[1]] = \
-                _dtypes.empty(form[2], self._stored[form[1]][1])
+            if not self._collect_part(form, targets):
+                self._made[form[1]], targets[form[1]] = \
+                    _dtypes.empty(form[2], self._stored[form[1]][1])
         elif form[0] in "AN" and form[1] not in self._made:
             import numpy
             array = numpy.empty(form[3], form[2])
@@ -309,7 +398,10 @@ class Reader:
         if not self._may_unpickle:
             raise TypeError(f"{name} was saved with pickle=True, and to load it runs whatever it "
                             "says; give load() pickle=True if you trust who wrote it")
-        return pickle.loads(self._view.blob(name))
+        return pickle.loads(self.blob(name))
+
+    def blob(self, name):
+        return self._view.blob(name, rank=self._rank)
 
 
 _DECODE = {
@@ -323,8 +415,8 @@ _DECODE = {
     "Z": lambda self, form: torch.view_as_complex(self._decode(form)),
     "A": lambda self, name, _dtype, _shape: self._made[name],
     "N": Reader._scalar,
-    "B": lambda self, name: self._view.blob(name),
-    "b": lambda self, name: bytearray(self._view.blob(name)),
+    "B": lambda self, name: self.blob(name),
+    "b": lambda self, name: bytearray(self.blob(name)),
     "c": lambda self, real, imaginary: complex(real, imaginary),
     "dtype": lambda self, name: getattr(torch, name),
     "device": lambda self, name: torch.device(name),
