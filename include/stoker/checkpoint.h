@@ -94,8 +94,8 @@ typedef enum stk_writers {
  *                  node gets the whole manifest before a save is durable. The same on all ranks;
  *                  without other ranks it means nothing. Loading finds on other nodes what is not
  *                  on this one, as long as the checkpointers of their ranks are open: close them
- *                  when all have loaded. With read_only or alone only this node's are seen. Pruning is
- *                  each node's own.
+ *                  when all have loaded. With read_only or alone only this node's are seen.
+ *                  Pruning is each node's own.
  * partner          1: each save that is durable is also copied to another node in the background,
  *                  by the ranks of each node from the node before it, into the same roots; with
  *                  that it is durable as STK_DURABLE_PARTNER, and the loss of any one node loses

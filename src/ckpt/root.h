@@ -18,7 +18,7 @@ struct sti_root {
     int dir_fd; /* -1: not open */
     struct sti_dio dio;
     uint64_t device;           /* major and minor of the file system */
-    double bytes_per_s;        /* measured over the saves so far; 1 before */
+    double bytes_per_s;        /* measured over the saves so far; 1 before. Its saver's lock */
     struct sti_budget *budget; /* NULL: nobody else uses the device */
 };
 

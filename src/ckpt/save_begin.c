@@ -231,11 +231,13 @@ divide(const struct sti_save *save, struct division *division)
         division->spans[idx + 1] = (struct sti_span){
             save->sources[idx].n_bytes,
             save->layout.tensors[idx].owner == STI_LAYOUT_OWN ? 0 : STI_SPAN_SHARED};
+    sti_mutex_lock(&save->saver->lock); /* the loop measures */
     for (uint32_t at = 0; at < n_roots; at++)
         division->targets[at] = (struct sti_target){
             .root = opts->first_part_root + at,
             .bytes_per_s = opts->roots[opts->first_part_root + at].bytes_per_s,
         };
+    sti_mutex_unlock(&save->saver->lock);
     division->partition = (struct sti_partition){.spans = division->spans,
                                                  .n_spans = n_spans,
                                                  .targets = division->targets,

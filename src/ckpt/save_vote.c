@@ -27,6 +27,7 @@ note_speeds(struct sti_save *save)
 {
     uint64_t now_ns = sti_clock_ns();
 
+    sti_mutex_lock(&save->saver->lock); /* the next save may be dividing now */
     for (uint32_t at = 0; at < save->n_stripes; at++) {
         struct sti_stripe *stripe = &save->stripes[at];
         uint64_t ns = stripe->last_ns - stripe->first_ns;
@@ -37,6 +38,7 @@ note_speeds(struct sti_save *save)
             continue;
         stripe->root->bytes_per_s = old > 1 ? (old + speed) / 2 : speed;
     }
+    sti_mutex_unlock(&save->saver->lock);
 }
 
 /* What this writer has written, in the stream of its own. Parts, roots: room for them. */
