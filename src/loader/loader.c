@@ -220,10 +220,13 @@ sti_loader_open(struct sti_loader **ret_loader, struct sti_engine *engine,
     int rc = is_shared ? sti_share_init(&loader->share, engine, err) : 0;
     if (rc == 0) {
         rc = take_parts(loader, &asked, err);
-        if (rc == 0)
+        /* The others wait, also for one that cannot. */
+        int met = is_shared ? sti_share_meet(&loader->share, rc == 0 ? err : NULL) : 0;
+        if (rc == 0 && met == 0)
             rc = open_fetcher(loader, opts, err);
-        if (is_shared) /* the others wait, also for one that cannot */
+        if (is_shared && met == 0)
             rc = open_share(loader, opts, rc, err);
+        rc = rc == 0 ? met : rc;
     }
     if (rc < 0) {
         sti_share_close(&loader->share);

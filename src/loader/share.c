@@ -342,6 +342,20 @@ sti_share_init(struct sti_share *share, struct sti_engine *engine, stk_error *er
 }
 
 int
+sti_share_meet(struct sti_share *share, stk_error *err)
+{
+    uint32_t world = sti_comm_world(sti_peers_comm(share->peers));
+    const unsigned char mine = 0;
+    unsigned char *all = sti_mem_new(world, 1);
+    int rc = all ? sti_peers_gather(share->peers, &mine, 1, all, err) : -ENOMEM;
+
+    if (!all)
+        (void)sti_error_set(err, rc, "no memory to meet %" PRIu32 " ranks", world);
+    sti_mem_free(all);
+    return rc;
+}
+
+int
 sti_share_open(struct sti_share *share, const struct sti_share_opts *opts, stk_error *err)
 {
     unsigned char mine[FACTS * 8];

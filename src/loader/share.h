@@ -35,6 +35,14 @@ int
 sti_share_init(struct sti_share *share, struct sti_engine *engine, stk_error *err);
 
 /*
+ * Waits until all ranks are about to open the same: each has its data set open then, and whose
+ * index has won its place is settled, so all know the data set's caches by one name. Blocks.
+ * Errors: as sti_peers_gather().
+ */
+int
+sti_share_meet(struct sti_share *share, stk_error *err);
+
+/*
  * Agrees with all ranks and makes the plan; all call it in the same order. Blocks. Errors:
  * code; STK_E_MISMATCH with rank, name and both values in err; as sti_peers_gather();
  * -ENOMEM; -ECANCELED another rank cannot open its loader.

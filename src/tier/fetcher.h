@@ -98,7 +98,7 @@ sti_fetcher_ssd_bytes(const struct sti_fetcher *fetcher);
 uint64_t
 sti_fetcher_ssd_free_bytes(const struct sti_fetcher *fetcher);
 
-/* Whether they have a sample. */
+/* Whether this rank's own parts of them have a sample. */
 bool
 sti_fetcher_is_on_ssd(const struct sti_fetcher *fetcher, uint64_t sample);
 

@@ -256,7 +256,7 @@ sti_fetcher_ssd_free_bytes(const struct sti_fetcher *fetcher)
 bool
 sti_fetcher_is_on_ssd(const struct sti_fetcher *fetcher, uint64_t sample)
 {
-    return sti_ssd_has(fetcher->ssd, sample);
+    return sti_ssd_has_own(fetcher->ssd, sample);
 }
 
 struct sti_cost_curve

@@ -87,6 +87,11 @@ sti_ssd_counts(const struct sti_ssd *ssd);
 bool
 sti_ssd_has(const struct sti_ssd *ssd, uint64_t sample);
 
+/* Whether it is in this rank's own part of it, not in what other ranks of the machine have put
+ * into its directories. ssd may be NULL. */
+bool
+sti_ssd_has_own(const struct sti_ssd *ssd, uint64_t sample);
+
 /* Whether it was when the tier was opened, be it still or not. ssd may be NULL. */
 bool
 sti_ssd_was_warm(const struct sti_ssd *ssd, uint64_t sample);

@@ -16,6 +16,12 @@ sti_ssd_has(const struct sti_ssd *ssd, uint64_t sample)
 }
 
 bool
+sti_ssd_has_own(const struct sti_ssd *ssd, uint64_t sample)
+{
+    return sti_ssd_has(ssd, sample) && sti_place_dir(ssd->places[sample]) < ssd->opts.n_parts;
+}
+
+bool
 sti_ssd_was_warm(const struct sti_ssd *ssd, uint64_t sample)
 {
     return ssd && (ssd->places[sample] & STI_PLACE_WARM) != 0;
