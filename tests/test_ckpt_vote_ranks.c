@@ -215,6 +215,51 @@ test_one_against(void **unused)
     for_each_method(one_against);
 }
 
+/* ---- rank 0 stands still ----------------------------------------------------------- */
+
+/* The others give up on one save after the other, and are two ahead in the place of the one that
+ * rank 0 comes to vote on. */
+static void
+first_is_late(struct voters *voters, const char *method)
+{
+    struct sti_verdict verdict;
+    uint64_t due_ns;
+
+    voters_open(voters, method, SHORT_NS);
+    for (uint64_t serial = 0; serial < 4; serial++) {
+        for (uint32_t rank = 1; rank < WORLD; rank++)
+            cast(voters, rank, serial, NULL);
+        for (uint32_t rank = 1; rank < WORLD; rank++) {
+            hear(voters, rank, serial, &verdict);
+            assert_true(verdict.code < 0);
+            assert_true(verdict.keep_parts);
+        }
+    }
+    for (uint32_t rank = 1; rank < WORLD; rank++)
+        cast(voters, rank, 4, NULL);
+    team_pass(&voters->team, 300);
+    for (uint64_t serial = 0; serial < 4; serial++) {
+        cast(voters, 0, serial, NULL);
+        tally(voters, serial, &verdict);
+        assert_true(verdict.code < 0 || serial < 2); /* who has not voted is missed */
+        verdict = (struct sti_verdict){.code = -ETIMEDOUT};
+        sti_vote_decide(voters->votes[0], serial, &verdict);
+        assert_true(sti_vote_verdict(voters->votes[0], serial, &verdict, &due_ns));
+    }
+    /* And then they are together again. */
+    cast(voters, 0, 4, NULL);
+    tally(voters, 4, &verdict);
+    for (uint32_t rank = 1; rank < WORLD; rank++)
+        hear(voters, rank, 4, &verdict); /* given up, or decided */
+}
+
+static void
+test_rank_0_stands_still(void **unused)
+{
+    (void)unused;
+    for_each_method(first_is_late);
+}
+
 /* ---- what is published with a verdict ---------------------------------------------- */
 
 /* Waits until a rank has it, or knows why not. */
@@ -342,6 +387,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_for_it),
         cmocka_unit_test(test_one_against),
+        cmocka_unit_test(test_rank_0_stands_still),
         cmocka_unit_test(test_published_with_the_verdict),
         cmocka_unit_test(test_one_is_late),
         cmocka_unit_test(test_nobody_counts),

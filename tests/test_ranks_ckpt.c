@@ -80,6 +80,60 @@ test_ranks_save_one_checkpoint(void **state)
     for_each_comm(save_and_load);
 }
 
+/* ---- empty shards ------------------------------------------------------------------ */
+
+/* A tensor with fewer rows than there are ranks: some hold nothing of it, at one place. */
+static void
+save_few_rows(struct rank *rank)
+{
+    uint64_t n_rows = (uint64_t)scene_of(rank)->wrong;
+    uint64_t first = n_rows * rank->rank / rank->job->world;
+    const uint64_t global[] = {n_rows, 5};
+    const uint64_t shape[] = {n_rows * (rank->rank + 1) / rank->job->world - first, 5};
+    const uint64_t start[] = {first, 0};
+    int32_t data[5] = {0};
+    int32_t found[15];
+    stk_ckpt *ckpt = open_ckpt(rank);
+    stk_view *view;
+    stk_error err;
+
+    for (int at = 0; at < 5; at++)
+        data[at] = (int32_t)first * 5 + at;
+    const stk_tensor tensor = {.name = "w",
+                               .dtype = "I32",
+                               .shape = shape,
+                               .dims = 2,
+                               .data = data,
+                               .flags = STK_TENSOR_UNIQUE};
+    const stk_holding holding = {.global_shape = global, .start = start};
+    const stk_save save = {STK_SAVE_INIT, .step = n_rows, .tensors = &tensor, .n_tensors = 1,
+                           .holdings = &holding};
+    assert_int_equal(stk_ckpt_save(ckpt, &save, &err), 0);
+    if (stk_ckpt_wait(ckpt, STK_DURABLE_LOCAL, STK_FOREVER, &err) < 0)
+        fail_msg("rank %u: %s", rank->rank, err.message);
+    assert_int_equal(stk_view_open(&view, ckpt, n_rows, &err), 0);
+    const stk_load load = {.name = "w", .dst = found, .n_bytes = n_rows * 5 * sizeof(int32_t)};
+    assert_int_equal(stk_view_load(view, &load, 1, &err), 0);
+    for (int at = 0; at < (int)n_rows * 5; at++)
+        assert_int_equal(found[at], at);
+    stk_view_close(view);
+    stk_ckpt_close(ckpt);
+}
+
+static void
+few_rows(struct scene *scene, const char *comm)
+{
+    for (scene->wrong = 0; scene->wrong <= 3; scene->wrong++)
+        run(scene, comm, WORLD, save_few_rows);
+}
+
+static void
+test_shards_that_are_empty(void **state)
+{
+    (void)state;
+    for_each_comm(few_rows);
+}
+
 /* ---- loading together -------------------------------------------------------------- */
 
 #define BIG 20000000u /* some pieces */
@@ -424,6 +478,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks_save_one_checkpoint),
+        cmocka_unit_test(test_shards_that_are_empty),
         cmocka_unit_test(test_ranks_load_together),
         cmocka_unit_test(test_ranks_copy_to_a_shared_directory),
         cmocka_unit_test(test_ranks_that_write),

@@ -222,6 +222,12 @@ open_differently(struct rank *rank)
     stk_error err;
     char dir[300];
 
+    /* What is refused at once is told to the others, too, and nobody is out of step for it. */
+    int refused =
+        stk_ckpt_open(&ckpt, rank->engine, rank->rank == 1 ? NULL : scene->dir, &opts, &err);
+    assert_int_equal(refused, rank->rank == 1 ? -EINVAL : -ECANCELED);
+    if (rank->rank != 1)
+        assert_non_null(strstr(err.message, "rank 1"));
     if (rank->rank == 1)
         opts.chunk_bytes = 8192;
     assert_int_equal(stk_ckpt_open(&ckpt, rank->engine, scene->dir, &opts, &err), STK_E_MISMATCH);

@@ -19,9 +19,10 @@
  *
  * Ranks (an engine with stk_engine_opts.comm) save together: all open the checkpointer, each
  * calls stk_ckpt_save() as often as the others, with what it holds, and one checkpoint comes
- * of it or none: it is durable on all ranks or fails on all, and the error names the rank. What
- * several ranks hold alike is cut among them, so each writes its share. Loading takes any
- * number of ranks and asks nobody, but with node_local.
+ * of it or none: it is durable on all ranks or fails on all, and the error names the rank. All
+ * that ranks do together (opening, stk_view_load_together()) they do in one order, with loaders,
+ * too. What several ranks hold alike is cut among them, so each writes its share. Loading takes
+ * any number of ranks and asks nobody, but with node_local.
  */
 #ifndef STOKER_CHECKPOINT_H
 #define STOKER_CHECKPOINT_H
@@ -206,8 +207,9 @@ typedef struct stk_pair {
     const char *value;
 } stk_pair;
 
-/* Flags of a save. */
-#define STK_SAVE_SHARED 1u /* copied to the shared directory in any case; of ranks by rank 0's */
+/* Flags of a save. STK_SAVE_SHARED: it is copied to the shared directory in any case; of ranks all
+ * give it. It waits in stk_ckpt_save() while two copies are unfinished. */
+#define STK_SAVE_SHARED 1u
 
 /*
  * step      0 .. 2^63 - 1, not saved in this directory before. The same on all ranks.

@@ -19,13 +19,15 @@ int
 stk_ckpt_open(stk_ckpt **ret_ckpt, stk_engine *engine, const char *directory,
               const stk_ckpt_opts *opts, stk_error *err)
 {
-    stk_ckpt_opts own;
+    stk_ckpt_opts own = {0};
 
-    if (!ret_ckpt || !engine || !directory || directory[0] == '\0')
-        return sti_error_set(err, -EINVAL, "ret_ckpt, engine and directory are required");
+    if (!engine)
+        return sti_error_set(err, -EINVAL, "engine is required");
     int rc = sti_opts_take(&own, &ckpt_opts_type, opts, err);
+    if (rc == 0 && (!ret_ckpt || !directory || directory[0] == '\0'))
+        rc = sti_error_set(err, -EINVAL, "ret_ckpt and directory are required");
     if (rc < 0)
-        return rc;
+        return sti_checkpointer_decline(engine->engine, rc, err);
     stk_ckpt *handle = sti_mem_new(1, sizeof(*handle));
     if (!handle)
         return sti_error_set(err, -ENOMEM, "no memory for the checkpointer");

@@ -150,8 +150,8 @@ stk_view_load(stk_view *view, const stk_load *loads, uint32_t n, stk_error *err)
 int
 stk_view_load_together(stk_view *view, const stk_load *loads, uint32_t n, stk_error *err)
 {
-    if (!view || (n > 0 && !loads))
-        return sti_error_set(err, -EINVAL, "view and loads are required");
+    if (!view)
+        return sti_error_set(err, -EINVAL, "view is required");
     return sti_view_load_together(&view->view, loads, n, err);
 }
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -206,6 +207,23 @@ open_saver(struct sti_checkpointer *checkpointer, uint64_t session, stk_error *e
     return 0;
 }
 
+/* Copies of a directory into itself would find every step there already. */
+static int
+check_shared(const struct sti_checkpointer *checkpointer, stk_error *err)
+{
+    struct stat own;
+    struct stat other;
+
+    if (fstat(checkpointer->roots[0].dir_fd, &own) < 0 ||
+        fstat(checkpointer->shared.dir_fd, &other) < 0)
+        return sti_error_set_path(err, -errno, checkpointer->shared_directory,
+                                  "it cannot be looked at: %s", sti_error_text(-errno));
+    if (own.st_dev != other.st_dev || own.st_ino != other.st_ino)
+        return 0;
+    return sti_error_set_path(err, -EINVAL, checkpointer->shared_directory,
+                              "shared is the checkpoint directory itself; use another");
+}
+
 /* What can be found wrong before the other ranks are asked. */
 static int
 open_alone(struct sti_checkpointer *checkpointer, const char *directory, const stk_ckpt_opts *opts,
@@ -223,6 +241,8 @@ open_alone(struct sti_checkpointer *checkpointer, const char *directory, const s
     if (!checkpointer->directory || (opts->shared && !checkpointer->shared_directory))
         return sti_error_set(err, -ENOMEM, "no memory for a checkpointer");
     rc = open_roots(checkpointer, opts->roots, session, err);
+    if (rc == 0 && checkpointer->shared_directory)
+        rc = check_shared(checkpointer, err);
     if (rc == 0 && !resolved->is_read_only)
         rc = sti_memory_check(resolved->slots * resolved->slot_bytes, "slots x slot_bytes", err);
     return rc;
@@ -236,6 +256,16 @@ has_team(const struct sti_engine *engine, const stk_ckpt_opts *opts)
 
     return peers && opts->alone != 1 && opts->read_only != 1 &&
            sti_comm_world(sti_peers_comm(peers)) > 1;
+}
+
+int
+sti_checkpointer_decline(struct sti_engine *engine, int code, stk_error *err)
+{
+    const stk_ckpt_opts opts = {0};
+    const struct sti_team_opts team = {.engine = engine, .code = code};
+    struct sti_team unused;
+
+    return has_team(engine, &opts) ? sti_team_join(&unused, &team, err) : code;
 }
 
 int

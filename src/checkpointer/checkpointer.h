@@ -20,6 +20,11 @@ int
 sti_checkpointer_open(struct sti_checkpointer **ret_checkpointer, struct sti_engine *engine,
                       const char *directory, const stk_ckpt_opts *opts, stk_error *err);
 
+/* An opening whose arguments are wrong: err says how. Other ranks, which wait for this one, are
+ * told. Returns code. */
+int
+sti_checkpointer_decline(struct sti_engine *engine, int code, stk_error *err);
+
 /* NULL is allowed. */
 void
 sti_checkpointer_close(struct sti_checkpointer *checkpointer);

@@ -49,6 +49,7 @@ struct sti_exchange {
     uint32_t rank;
     uint32_t world;
     uint64_t timeout_ns;
+    uint64_t agreed; /* the number of the run that comes; the program's */
 
     /* The loop's. */
     uint64_t number;          /* of the run that was begun last */
@@ -282,6 +283,7 @@ struct begin {
     struct sti_exchange *exchange;
     struct sti_piece *pieces;
     uint32_t n;
+    uint64_t number;
 };
 
 static void
@@ -296,7 +298,7 @@ begin_run(void *context)
     exchange->n_left = 0;
     for (uint32_t at = 0; at < begin->n; at++)
         exchange->n_left += begin->pieces[at].owner != exchange->rank;
-    exchange->number++;
+    exchange->number = begin->number;
     tell(exchange);
     serve_early(exchange);
 }
@@ -304,7 +306,8 @@ begin_run(void *context)
 void
 sti_exchange_run(struct sti_exchange *exchange, struct sti_piece *pieces, uint32_t n)
 {
-    struct begin begin = {.exchange = exchange, .pieces = pieces, .n = n};
+    struct begin begin = {
+        .exchange = exchange, .pieces = pieces, .n = n, .number = exchange->agreed};
 
     for (uint32_t at = 0; at < n; at++)
         pieces[at].is_asked = false;
@@ -352,7 +355,10 @@ sti_exchange_end(struct sti_exchange *exchange)
 int
 sti_exchange_agree(struct sti_exchange *exchange, uint64_t what, int code, stk_error *err)
 {
-    uint64_t mine[2] = {htole64(what), htole64((uint64_t)(int64_t)code)};
+    /* The number of the run that comes is agreed on, too: one that a rank has missed leaves no
+     * trace. Nobody changes it meanwhile. */
+    uint64_t mine[3] = {htole64(what), htole64((uint64_t)(int64_t)code), htole64(exchange->agreed)};
+    uint64_t highest = 0;
     uint64_t *all = sti_mem_new(exchange->world, sizeof(mine));
     stk_error unused;
 
@@ -361,12 +367,14 @@ sti_exchange_agree(struct sti_exchange *exchange, uint64_t what, int code, stk_e
     int rc = sti_peers_gather(exchange->peers, mine, sizeof(mine), all, code < 0 ? &unused : err);
     rc = code < 0 ? code : rc;
     for (uint32_t rank = 0; rc == 0 && rank < exchange->world; rank++) {
-        int other = (int)(int64_t)le64toh(all[2 * (size_t)rank + 1]);
+        int other = (int)(int64_t)le64toh(all[3 * (size_t)rank + 1]);
+        uint64_t number = le64toh(all[3 * (size_t)rank + 2]);
 
+        highest = number > highest ? number : highest;
         if (other < 0)
             rc = sti_error_set(err, -ECANCELED, "rank %" PRIu32 " cannot load: %s", rank,
                                sti_error_text(other));
-        else if (all[2 * (size_t)rank] != all[0])
+        else if (all[3 * (size_t)rank] != all[0])
             rc = sti_error_set(err, STK_E_MISMATCH,
                                "ranks 0 and %" PRIu32 " do not load the same (step, tensors and "
                                "boxes in the same order)",
@@ -375,6 +383,8 @@ sti_exchange_agree(struct sti_exchange *exchange, uint64_t what, int code, stk_e
             err->rank = (int)rank;
     }
     sti_mem_free(all);
+    if (rc == 0)
+        exchange->agreed = highest + 1;
     return rc;
 }
 

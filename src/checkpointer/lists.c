@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Names in the stream: a blob is "stoker.blob.NAME", or of several ranks "stoker.blob.RANK.NAME";
- * a shard is "stoker.shard.START.NAME", START its coordinates joined by hyphens. They are made in
- * one text first, since it moves as it grows, and pointed at afterwards.
+ * a shard is "stoker.shard.START.NAME", START its coordinates joined by hyphens. Several empty ones
+ * may begin at one place: such a one is "stoker.shard.START.RANK-PLACE.NAME", and this rank's own
+ * whoever else holds it. Names are made in one text first, since it moves as it grows, and pointed
+ * at afterwards.
  */
 #include "checkpointer/lists.h"
 
@@ -29,6 +31,15 @@ end_name(struct sti_text *names, const char *name)
     sti_text_append(names, name, strlen(name) + 1);
 }
 
+static bool
+is_empty(const stk_tensor *tensor)
+{
+    for (uint32_t dim = 0; dim < tensor->dims; dim++)
+        if (tensor->shape[dim] == 0)
+            return true;
+    return false;
+}
+
 static void
 name_shard(struct sti_lists *lists, const stk_tensor *tensor, const uint64_t *start)
 {
@@ -36,6 +47,8 @@ name_shard(struct sti_lists *lists, const stk_tensor *tensor, const uint64_t *st
     for (uint32_t dim = 0; dim < tensor->dims; dim++)
         sti_text_print(&lists->names, "%s%" PRIu64, dim > 0 ? "-" : "", start[dim]);
     sti_text_print(&lists->names, ".");
+    if (is_empty(tensor))
+        sti_text_print(&lists->names, "%" PRIu32 "-%" PRIu32 ".", lists->rank, lists->n);
     end_name(&lists->names, tensor->name);
 }
 
@@ -150,6 +163,8 @@ take_shard(struct sti_lists *lists, const stk_tensor *tensor, const stk_holding 
                                  holding->global_shape[dim]);
     name_shard(lists, tensor, holding->start);
     input->name = NULL; /* pointed at when all names are made */
+    if (is_empty(tensor))
+        input->owner = STI_LAYOUT_OWN;
     input->whole = (struct sti_layout_whole){
         .name = tensor->name, .shape = holding->global_shape, .start = holding->start};
     return 0;

@@ -222,10 +222,12 @@ sti_view_load_together(struct sti_view *view, const stk_load *loads, uint32_t n,
     struct together together = {.view = view, .loads = loads};
 
     if (!view->exchange)
-        return sti_view_load(view, loads, n, err);
+        return n > 0 && !loads ? sti_error_set(err, -EINVAL, "loads are required")
+                               : sti_view_load(view, loads, n, err);
     const struct sti_team *team = view->team;
     together.hash = sti_hash(manifest->step, manifest->id, strlen(manifest->id));
-    int rc = cut(&together, team, n, err);
+    int rc = n > 0 && !loads ? sti_error_set(err, -EINVAL, "loads are required")
+                             : cut(&together, team, n, err);
     rc = sti_exchange_agree(view->exchange, together.hash, rc, err);
     if (rc == 0) {
         rc = read_pieces(&together, team->rank, true, err);

@@ -155,7 +155,6 @@ static const struct sti_stage stages[] = {
     {"sync the manifest's directory", sti_stage_sync_commit_dir, NULL, NULL, STI_STAGE_FIRST},
     {"commit", sti_stage_commit, sti_stage_check_committed, NULL, STI_STAGE_FIRST},
     {"sync after the commit", sti_stage_sync_directory, NULL, NULL, STI_STAGE_FIRST},
-    {"wait for copies", sti_stage_wait_for_drains, NULL, sti_stage_may_drain, STI_STAGE_FIRST},
     {"decide", sti_stage_decide, NULL, sti_stage_is_decided, STI_STAGE_ALL},
     {"acknowledge", sti_stage_acknowledge, NULL, NULL, STI_STAGE_ALL},
 };
@@ -238,7 +237,6 @@ static const struct sti_stage node_stages[] = {
     {"commit", sti_stage_commit, sti_stage_check_committed, NULL, STI_STAGE_KEEPERS},
     {"sync after the commit", sti_stage_sync_directory, NULL, NULL, STI_STAGE_KEEPERS},
     {"vote on the commit", sti_stage_vote_again, NULL, sti_stage_is_tallied, STI_STAGE_ALL},
-    {"wait for copies", sti_stage_wait_for_drains, NULL, sti_stage_may_drain, STI_STAGE_FIRST},
     {"decide", sti_stage_decide, NULL, sti_stage_is_decided, STI_STAGE_ALL},
     {"acknowledge", sti_stage_acknowledge, NULL, NULL, STI_STAGE_ALL},
 };

@@ -10,28 +10,17 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/crc32c.h"
+#include "base/error.h"
 #include "budget/budget.h"
 #include "ckpt/save_internal.h"
 
 /* ---- what is copied ---------------------------------------------------------------- */
-
-bool
-sti_save_may_drain(const struct sti_save *save)
-{
-    struct sti_saver *drain = save->saver->opts.drain;
-
-    if (!drain || !save->wants_drain)
-        return true;
-    sti_mutex_lock(&drain->lock);
-    uint32_t n = drain->n_queued + drain->n_coming;
-    sti_mutex_unlock(&drain->lock);
-    return n < STI_DRAINS_MAX;
-}
 
 bool
 sti_save_must_drain(struct sti_save *save)
@@ -46,7 +35,7 @@ sti_save_must_drain(struct sti_save *save)
     uint32_t n = drain->n_queued + drain->n_coming;
     sti_mutex_unlock(&drain->lock);
     bool is_due = saver->opts.drain_every > 0 && saver->n_undrained >= saver->opts.drain_every;
-    if (!save->wants_drain && (!is_due || n > 0))
+    if (save->wants_drain ? n >= STI_SAVES_MAX : !is_due || n > 0)
         return false;
     saver->n_undrained = 0;
     return true;
@@ -100,6 +89,20 @@ turn_manifest(struct sti_save *save)
 }
 
 void
+sti_save_leave_out(struct sti_save *save)
+{
+    struct sti_saver *saver = save->saver;
+    stk_error why;
+
+    (void)sti_error_set(&why, -EBUSY,
+                        "step %" PRIu64 " is not copied on: %u copies before it are not done",
+                        save->step, STI_SAVES_MAX);
+    sti_saver_latch(saver, &why);
+    sti_save_free(save);
+}
+
+/* It keeps its number: of ranks one that does not hear of a copy is not out of step for it. */
+void
 sti_save_pass_on(struct sti_save *save)
 {
     struct sti_saver *drain = save->saver->opts.drain;
@@ -127,18 +130,23 @@ sti_save_pass_on(struct sti_save *save)
     save->first_stripe = 0;
     save->look->n_seen = 0;
     save->begun_ns = sti_clock_ns();
-    sti_mutex_lock(&drain->lock);
-    save->serial = drain->serial++;
     sti_save_make_names(save);
     for (uint32_t at = 0; at < save->n_stripes; at++)
         turn_stripe(save, &save->stripes[at]);
     turn_manifest(save);
-    assert(drain->n_queued < STI_DRAINS_MAX && drain->n_coming > 0);
+    sti_mutex_lock(&drain->lock);
+    assert(drain->n_coming > 0);
     drain->n_coming--;
-    drain->queue[drain->n_queued++] = save;
-    drain->is_active = true;
-    drain->status.saves++;
+    bool has_room = drain->n_queued < STI_SAVES_MAX;
+    if (has_room) {
+        drain->queue[drain->n_queued++] = save;
+        drain->is_active = true;
+        drain->status.saves++;
+    }
+    sti_cond_broadcast(&drain->changed);
     sti_mutex_unlock(&drain->lock);
+    if (!has_room)
+        sti_save_leave_out(save);
     sti_aio_wake(drain->opts.aio);
 }
 

@@ -171,6 +171,7 @@ struct sti_saver {
     uint32_t n_coming STI_GUARDED_BY(&lock);       /* drains that will be queued */
     uint32_t n_fencing STI_GUARDED_BY(&lock);      /* threads that wait for capture */
     stk_error latched STI_GUARDED_BY(&lock);       /* code 0: none */
+    uint32_t n_more STI_GUARDED_BY(&lock);         /* failures since, not told */
     struct sti_saver_status status STI_GUARDED_BY(&lock);
 
     /* The loop's. */
@@ -205,12 +206,13 @@ sti_save_make_names(struct sti_save *save);
 
 /* ---- save_drain.c ------------------------------------------------------------------ */
 
-/* Drains that may be under way or waiting. */
+/* Copies that may be under way or waiting before a save that will be copied begins. */
 #define STI_DRAINS_MAX 2u
 
-/* Whether there is room for the drain that is asked for. */
-bool
-sti_save_may_drain(const struct sti_save *save);
+/* A copy that has no place any more: this rank is so far behind that the others have given up on
+ * some. They will on this one, too, and name it. */
+void
+sti_save_leave_out(struct sti_save *save);
 
 /* Whether a save that is about to be committed is drained: asked once, by the coordinator. */
 bool
@@ -233,10 +235,6 @@ void
 sti_slot_read(struct sti_slot *slot);
 
 /* ---- save_pull.c ------------------------------------------------------------------- */
-
-/* Whether there is room for one more copy from another node. */
-bool
-sti_save_may_pull(const struct sti_save *save);
 
 /* Before the save is acknowledged: who waits for such copies waits for this one, too. */
 void

@@ -34,19 +34,6 @@
 
 /* ---- what is copied ------------------------------------------------------------- */
 
-bool
-sti_save_may_pull(const struct sti_save *save)
-{
-    struct sti_saver *copier = save->saver->opts.copier;
-
-    if (!copier)
-        return true;
-    sti_mutex_lock(&copier->lock);
-    uint32_t n = copier->n_queued + copier->n_coming;
-    sti_mutex_unlock(&copier->lock);
-    return n < STI_DRAINS_MAX;
-}
-
 void
 sti_save_announce_pull(struct sti_save *save)
 {
@@ -99,12 +86,18 @@ sti_save_begin_pull(const struct sti_save *from)
         save = sti_save_decline(copier, from->step, from->serial, &why);
     }
     sti_mutex_lock(&copier->lock);
-    assert(copier->n_queued < STI_SAVES_MAX && copier->n_coming > 0);
+    assert(copier->n_coming > 0);
     copier->n_coming--;
-    copier->queue[copier->n_queued++] = save;
-    copier->is_active = true;
-    copier->status.saves++;
+    bool has_room = copier->n_queued < STI_SAVES_MAX;
+    if (has_room) {
+        copier->queue[copier->n_queued++] = save;
+        copier->is_active = true;
+        copier->status.saves++;
+    }
+    sti_cond_broadcast(&copier->changed);
     sti_mutex_unlock(&copier->lock);
+    if (!has_room)
+        sti_save_leave_out(save);
     sti_aio_wake(copier->opts.aio);
 }
 

@@ -132,10 +132,6 @@ sti_stage_decide(struct sti_save *save);
 bool
 sti_stage_is_decided(struct sti_save *save);
 void
-sti_stage_wait_for_drains(struct sti_save *save);
-bool
-sti_stage_may_drain(struct sti_save *save);
-void
 sti_stage_acknowledge(struct sti_save *save);
 /* What this writer has written, in the stream of its own. */
 void

@@ -395,18 +395,6 @@ sti_stage_is_decided(struct sti_save *save)
 }
 
 void
-sti_stage_wait_for_drains(struct sti_save *save)
-{
-    (void)save; /* the end of a drain wakes the loop */
-}
-
-bool
-sti_stage_may_drain(struct sti_save *save)
-{
-    return save->saver->opts.writer != 0 || (sti_save_may_drain(save) && sti_save_may_pull(save));
-}
-
-void
 sti_stage_acknowledge(struct sti_save *save)
 {
     if (save->must_drain && save->result == 0)

@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -34,6 +35,8 @@ sti_saver_latch(struct sti_saver *saver, const stk_error *error)
     sti_mutex_lock(&saver->lock);
     if (saver->latched.code == 0) /* the first is the cause */
         saver->latched = *error;
+    else
+        saver->n_more++;
     sti_mutex_unlock(&saver->lock);
 }
 
@@ -191,7 +194,14 @@ take_latched_locked(struct sti_saver *saver, stk_error *err) STI_REQUIRES(&saver
         return 0;
     if (err)
         *err = saver->latched;
+    if (err && saver->n_more > 0) {
+        size_t at = strnlen(err->message, sizeof(err->message) - 40);
+
+        (void)snprintf(err->message + at, sizeof(err->message) - at,
+                       " (and %" PRIu32 " more have failed)", saver->n_more); /* fits */
+    }
     saver->latched.code = 0;
+    saver->n_more = 0;
     return code;
 }
 
@@ -199,6 +209,18 @@ static uint64_t
 since(uint64_t begun_ns)
 {
     return sti_clock_ns() - begun_ns;
+}
+
+/* Waits until a saver of copies has room for one more; NULL: there is none. */
+static void
+wait_for_copies(struct sti_saver *copies)
+{
+    if (!copies)
+        return;
+    sti_mutex_lock(&copies->lock);
+    while (copies->n_queued + copies->n_coming >= STI_DRAINS_MAX)
+        sti_cond_wait(&copies->changed, &copies->lock);
+    sti_mutex_unlock(&copies->lock);
 }
 
 /* Waits until there is room for one more. Of several writers what an earlier save was lost by is
@@ -245,6 +267,9 @@ sti_saver_save(struct sti_saver *saver, const struct sti_saver_request *request,
 
     if (request->code < 0 && saver->opts.world == 1)
         return request->code;
+    /* Before the save begins: from its vote on the others' time runs. */
+    wait_for_copies(request->wants_drain ? saver->opts.drain : NULL);
+    wait_for_copies(saver->opts.copier);
     int rc = wait_for_room(saver, &why);
     bool is_told = rc < 0;
     if (rc == 0)

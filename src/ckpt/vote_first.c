@@ -50,6 +50,31 @@ sti_ranks_round_of(struct sti_vote_ranks *vote, uint64_t serial)
     return round;
 }
 
+/* The round of rank 0's own ballot. Others who have given up on some saves may have voted on a
+ * later one, in the place of this: they are told to vote again. */
+struct sti_vote_round *
+sti_ranks_own_round(struct sti_vote_ranks *vote, uint64_t serial)
+{
+    struct sti_vote_round *round = sti_ranks_round_of(vote, serial);
+
+    vote->own_next = serial + 1;
+    if (round)
+        return round;
+    round = &vote->rounds[serial % 2];
+    for (uint32_t writer = 0; writer < vote->world; writer++) {
+        struct sti_comm_incoming *incoming = round->entries[writer].incoming;
+
+        round->entries[writer].incoming = NULL;
+        if (incoming)
+            sti_ranks_answer(vote, incoming, -EAGAIN, NULL);
+    }
+    sti_ranks_clear(vote, round);
+    round->serial = serial;
+    round->is_decided = false;
+    round->due_ns = sti_clock_ns() + vote->opts.timeout_ns;
+    return round;
+}
+
 static void
 on_fetched(struct sti_comm_request *request)
 {
@@ -143,8 +168,7 @@ sti_ranks_on_cast(struct sti_vote_ranks *vote, struct sti_comm_incoming *incomin
     struct sti_vote_round *round = sti_ranks_round_of(vote, serial);
     if (!round || ballot.n_bytes > STI_COMM_BODY_MAX ||
         (ballot.code < 0 && ballot.n_bytes != incoming->n_small - STI_VOTE_HEAD_BYTES)) {
-        sti_ranks_answer(vote, incoming,
-                         round || vote->rounds[serial % 2].serial > serial ? -ESTALE : -EAGAIN,
+        sti_ranks_answer(vote, incoming, !round && serial >= vote->own_next ? -EAGAIN : -ESTALE,
                          NULL);
         return;
     }

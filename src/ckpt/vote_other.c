@@ -96,9 +96,8 @@ sti_ranks_cast(struct sti_vote *base, uint32_t writer, uint64_t serial,
     if (ballot.code < 0 && ballot.n_bytes >= STK_ERROR_MESSAGE_SIZE)
         ballot.n_bytes = STK_ERROR_MESSAGE_SIZE - 1;
     if (vote->rank == 0) {
-        struct sti_vote_round *round = sti_ranks_round_of(vote, serial);
+        struct sti_vote_round *round = sti_ranks_own_round(vote, serial);
 
-        assert(round); /* its own verdict on the one before is known */
         sti_ranks_take_ballot(vote, round, writer, ballot);
         return;
     }

@@ -91,6 +91,7 @@ struct sti_vote_ranks {
     struct sti_vote_decided decided[STI_VOTES_REMEMBERED];
     struct sti_letter *published; /* the last; NULL: none */
     uint64_t published_serial;
+    uint64_t own_next; /* rank 0 has voted on all saves below */
 
     /* Another's: the save that it votes on. */
     uint64_t serial;
@@ -151,6 +152,9 @@ sti_ranks_clear(struct sti_vote_ranks *vote, struct sti_vote_round *round);
 /* The round of a save; NULL: it is over, or the one before it is not. */
 struct sti_vote_round *
 sti_ranks_round_of(struct sti_vote_ranks *vote, uint64_t serial);
+
+struct sti_vote_round *
+sti_ranks_own_round(struct sti_vote_ranks *vote, uint64_t serial);
 
 /* A ballot, the first time or again; its bytes are taken. */
 void
