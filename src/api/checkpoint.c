@@ -24,9 +24,10 @@ stk_ckpt_open(stk_ckpt **ret_ckpt, stk_engine *engine, const char *directory,
     if (!engine)
         return sti_error_set(err, -EINVAL, "engine is required");
     int rc = sti_opts_take(&own, &ckpt_opts_type, opts, err);
-    if (rc == 0 && (!ret_ckpt || !directory || directory[0] == '\0'))
+    bool is_whole = ret_ckpt && directory && directory[0] != '\0';
+    if (rc == 0 && !is_whole)
         rc = sti_error_set(err, -EINVAL, "ret_ckpt and directory are required");
-    if (rc < 0)
+    if (rc < 0 || !is_whole)
         return sti_checkpointer_decline(engine->engine, rc, err);
     stk_ckpt *handle = sti_mem_new(1, sizeof(*handle));
     if (!handle)
