@@ -113,7 +113,7 @@ class Rank:
 
 
 class Job:
-    next_port = 20000 + os.getpid() % 20000
+    next_port = 12000 + os.getpid() % 20000
 
     def __init__(self, hosts, world, **options):
         if hosts.names:
