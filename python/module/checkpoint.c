@@ -33,6 +33,8 @@ static const struct stkpy_option options[] = {
     {"shared", STKPY_PATH, AT(shared), NULL},
     {"shared_every", STKPY_COUNT, AT(shared_every), NULL},
     {"shared_keep", STKPY_U32, AT(shared_keep), NULL},
+    {"node_local", STKPY_FLAG, AT(node_local), NULL},
+    {"partner", STKPY_FLAG, AT(partner), NULL},
     {0},
 };
 
@@ -249,17 +251,24 @@ ckpt_fence(PyObject *object, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-/* "local" or "shared". Returns 0, or -1 with an error set. */
+/* A level by its name. Returns 0, or -1 with an error set. */
 static int
 take_level(PyObject *given, stk_level *ret_level)
 {
-    if (PyUnicode_Check(given) && PyUnicode_CompareWithASCIIString(given, "shared") == 0) {
-        *ret_level = STK_DURABLE_SHARED;
-        return 0;
-    }
-    if (PyUnicode_Check(given) && PyUnicode_CompareWithASCIIString(given, "local") == 0)
-        return 0;
-    PyErr_Format(PyExc_ValueError, "level %R is none of: local, shared", given);
+    static const struct {
+        const char *name;
+        stk_level level;
+    } levels[] = {{"local", STK_DURABLE_LOCAL},
+                  {"partner", STK_DURABLE_PARTNER},
+                  {"shared", STK_DURABLE_SHARED}};
+
+    for (size_t at = 0; at < sizeof(levels) / sizeof(levels[0]); at++)
+        if (PyUnicode_Check(given) &&
+            PyUnicode_CompareWithASCIIString(given, levels[at].name) == 0) {
+            *ret_level = levels[at].level;
+            return 0;
+        }
+    PyErr_Format(PyExc_ValueError, "level %R is none of: local, partner, shared", given);
     return -1;
 }
 
@@ -447,15 +456,19 @@ ckpt_status(PyObject *object, PyObject *unused)
     if (rc < 0)
         return stkpy_raise(rc, NULL);
     return Py_BuildValue(
-        "{sKsKsKsKsKsKsKsKsIsNsNsIsKsKsN}", "saves", (unsigned long long)status.saves, "durable",
-        (unsigned long long)status.durable, "failed", (unsigned long long)status.failed, "bytes",
-        (unsigned long long)status.bytes, "save_wait_ns", (unsigned long long)status.save_wait_ns,
-        "fence_wait_ns", (unsigned long long)status.fence_wait_ns, "captured_ns",
+        "{sKsKsKsKsKsKsKsKsIsNsNsIsKsKsNsIsKsKsN}", "saves", (unsigned long long)status.saves,
+        "durable", (unsigned long long)status.durable, "failed", (unsigned long long)status.failed,
+        "bytes", (unsigned long long)status.bytes, "save_wait_ns",
+        (unsigned long long)status.save_wait_ns, "fence_wait_ns",
+        (unsigned long long)status.fence_wait_ns, "captured_ns",
         (unsigned long long)status.captured_ns, "durable_ns", (unsigned long long)status.durable_ns,
         "unfinished", status.unfinished, "last_captured", step_of(status.last_captured),
         "last_durable", step_of(status.last_durable), "shared_unfinished", status.shared_unfinished,
         "shared", (unsigned long long)status.shared, "shared_failed",
-        (unsigned long long)status.shared_failed, "last_shared", step_of(status.last_shared));
+        (unsigned long long)status.shared_failed, "last_shared", step_of(status.last_shared),
+        "partner_unfinished", status.partner_unfinished, "partner",
+        (unsigned long long)status.partner, "partner_failed",
+        (unsigned long long)status.partner_failed, "last_partner", step_of(status.last_partner));
 }
 
 /* ---- type -------------------------------------------------------------------------- */
@@ -476,7 +489,7 @@ static PyMethodDef methods[] = {
     {"wait", STKPY_METHOD(ckpt_wait), METH_VARARGS | METH_KEYWORDS,
      "wait($self, timeout=None, *, level='local')\n--\n\nWaits until all saves are durable, at "
      "most timeout seconds (TimeoutError); level 'shared': those that are copied to the shared "
-     "directory, there."},
+     "directory, there; 'partner': on another node, too."},
     {"latest", stkpy_ckpt_latest, METH_NOARGS,
      "latest($self, /)\n--\n\nThe step of the newest whole checkpoint; None where there is none."},
     {"list", stkpy_ckpt_list, METH_NOARGS,
@@ -502,10 +515,13 @@ static PyType_Slot slots[] = {
     {Py_tp_doc, "Checkpoints(engine, directory, *, roots=None, slot_bytes=None, slots=None, "
                 "chunk_bytes=None, outstanding=None, keep=None, buffered=False, "
                 "read_only=False, alone=False, vote_timeout=None, check_replicas=False, "
-                "writers='all', shared=None, shared_every=None, shared_keep=None)\n--\n\n"
+                "writers='all', shared=None, shared_every=None, shared_keep=None, "
+                "node_local=False, partner=False)\n--\n\n"
                 "A directory of checkpoints. keep: how many stay (0: all). Of an engine with a "
                 "comm all ranks open it and save together, unless alone. shared_every: every "
-                "so many-th save is copied to shared; 0: none but those that say so."},
+                "so many-th save is copied to shared; 0: none but those that say so. node_local: "
+                "directory and roots are each node's own; partner: each save is copied to "
+                "another node, too."},
     {Py_tp_init, ckpt_init},
     {Py_tp_dealloc, ckpt_dealloc},
     {Py_tp_traverse, ckpt_traverse},

@@ -409,6 +409,10 @@ class _CheckpointsStatus(TypedDict):
     shared: int
     shared_failed: int
     last_shared: int | None
+    partner_unfinished: int
+    partner: int
+    partner_failed: int
+    last_partner: int | None
 
 @type_check_only
 class _ViewInfo(TypedDict):
@@ -450,6 +454,8 @@ class Checkpoints:
         shared: _Path | None = None,
         shared_every: int | None = None,
         shared_keep: int | None = None,
+        node_local: bool = False,
+        partner: bool = False,
     ) -> None: ...
     def save(
         self,
@@ -468,7 +474,10 @@ class Checkpoints:
     def decline(self, step: SupportsIndex, why: str, /) -> None: ...
     def fence(self) -> None: ...
     def wait(
-        self, timeout: float | None = None, *, level: Literal["local", "shared"] = "local"
+        self,
+        timeout: float | None = None,
+        *,
+        level: Literal["local", "partner", "shared"] = "local",
     ) -> None: ...
     def latest(self) -> int | None: ...
     def list(self) -> builtins.list[_CheckpointInfo]: ...

@@ -3,6 +3,7 @@
 
 import array
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -51,6 +52,7 @@ def save(saved, step, **wrong):
 
 engine = stoker.Engine(comm=stoker.Comm(
     rank, world, secret="of the test", start_timeout=30, timeout=3, transports="tcp",
+    node=f"node{rank}" if what in ("nodes", "lost") else None,
     **({"exchange": exchange} if what == "save" else {"host": "127.0.0.1", "port": port})))
 assert (engine.rank, engine.world) == (rank, world)
 if what == "save":
@@ -109,6 +111,21 @@ elif what == "load":
         assert list(array.array("i", bytes(box))) == \\
             [10 * (5 + at // 3) + 2 + at % 3 for at in range(60)]
         assert view.blob("rng") == b"of %d" % (rank if rank < 3 else 0)
+    saved.close()
+elif what in ("nodes", "lost"):
+    saved = stoker.Checkpoints(engine, f"{folder}/node{rank}", node_local=True, partner=True)
+    if what == "nodes":
+        save(saved, 3)
+        saved.wait(60, level="partner")
+        status = saved.status()
+        assert (status["partner"], status["last_partner"]) == (1, 3), status
+    with saved.open(3) as view:
+        content = array.array("i", bytes(2_800_000))
+        view.load({"common": content})
+        assert content == common(3)
+    open(f"{folder}/{what}{rank}", "wb").close()
+    while not all(os.path.exists(f"{folder}/{what}{other}") for other in range(world)):
+        time.sleep(0.01)  # the others may still load from here
     saved.close()
 elif what == "batches":
     data = stoker.Dataset(engine, f"{folder}/records.bin", "record", record_bytes=96)
@@ -231,6 +248,11 @@ class Ranks(DataTest):
 
     def test_replicas_that_differ(self):
         self.run_ranks("replicas", 2)
+
+    def test_nodes_of_their_own(self):
+        self.run_ranks("nodes", 2)
+        shutil.rmtree(self.folder / "node1")  # and what only it had is on the other one
+        self.run_ranks("lost", 2)
 
     def test_batches(self):
         self.make_records()

@@ -106,6 +106,8 @@ class Checkpointer:
         shared: _Path | None = None,
         shared_every: int | None = None,
         shared_keep: int | None = None,
+        node_local: bool = False,
+        partner: bool = False,
     ) -> None: ...
     def save(
         self,
@@ -118,7 +120,10 @@ class Checkpointer:
     ) -> None: ...
     def fence(self) -> None: ...
     def wait(
-        self, timeout: float | None = None, *, level: Literal["local", "shared"] = "local"
+        self,
+        timeout: float | None = None,
+        *,
+        level: Literal["local", "partner", "shared"] = "local",
     ) -> None: ...
     def load(
         self,

@@ -43,7 +43,8 @@ class Checkpointer:
     engine  a stoker.Engine to share; default: one that the process has for such uses
 
     Other options are those of stoker.Checkpoints: outstanding, slot_bytes, slots, chunk_bytes,
-    buffered, read_only, vote_timeout, check_replicas, writers, shared, shared_every, shared_keep.
+    buffered, read_only, vote_timeout, check_replicas, writers, shared, shared_every, shared_keep,
+    node_local, partner.
     What goes wrong in the background is raised by the next call, once, never by an optimizer's
     step().
 
@@ -202,7 +203,8 @@ class Checkpointer:
 
     def wait(self, timeout=None, *, level="local"):
         """Waits until all saves are durable, at most timeout seconds (TimeoutError); with level
-        "shared" also those that are copied to the shared directory, there."""
+        "shared" also those that are copied to the shared directory, there; with "partner" on
+        another node, too."""
         deadline = None if timeout is None else time.monotonic() + timeout
         if not self._settle(timeout):
             raise TimeoutError(f"the state is still being copied after {timeout} s")
