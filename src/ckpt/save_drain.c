@@ -41,16 +41,6 @@ sti_save_must_drain(struct sti_save *save)
     return true;
 }
 
-void
-sti_save_announce_drain(struct sti_save *save)
-{
-    struct sti_saver *drain = save->saver->opts.drain;
-
-    sti_mutex_lock(&drain->lock);
-    drain->n_coming++;
-    sti_mutex_unlock(&drain->lock);
-}
-
 /* The part's file has the same name in the other directory. */
 static void
 turn_stripe(struct sti_save *save, struct sti_stripe *stripe)
@@ -88,19 +78,6 @@ turn_manifest(struct sti_save *save)
         manifest->parts[at].root = 0;
 }
 
-void
-sti_save_leave_out(struct sti_save *save)
-{
-    struct sti_saver *saver = save->saver;
-    stk_error why;
-
-    (void)sti_error_set(&why, -EBUSY,
-                        "step %" PRIu64 " is not copied on: %u copies before it are not done",
-                        save->step, STI_SAVES_MAX);
-    sti_saver_latch(saver, &why);
-    sti_save_free(save);
-}
-
 /* It keeps its number: of ranks one that does not hear of a copy is not out of step for it. */
 void
 sti_save_pass_on(struct sti_save *save)
@@ -134,20 +111,7 @@ sti_save_pass_on(struct sti_save *save)
     for (uint32_t at = 0; at < save->n_stripes; at++)
         turn_stripe(save, &save->stripes[at]);
     turn_manifest(save);
-    sti_mutex_lock(&drain->lock);
-    assert(drain->n_coming > 0);
-    drain->n_coming--;
-    bool has_room = drain->n_queued < STI_SAVES_MAX;
-    if (has_room) {
-        drain->queue[drain->n_queued++] = save;
-        drain->is_active = true;
-        drain->status.saves++;
-    }
-    sti_cond_broadcast(&drain->changed);
-    sti_mutex_unlock(&drain->lock);
-    if (!has_room)
-        sti_save_leave_out(save);
-    sti_aio_wake(drain->opts.aio);
+    sti_saver_take_copy(drain, save);
 }
 
 /* ---- reading it -------------------------------------------------------------------- */

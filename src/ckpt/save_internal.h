@@ -209,18 +209,9 @@ sti_save_make_names(struct sti_save *save);
 /* Copies that may be under way or waiting before a save that will be copied begins. */
 #define STI_DRAINS_MAX 2u
 
-/* A copy that has no place any more: this rank is so far behind that the others have given up on
- * some. They will on this one, too, and name it. */
-void
-sti_save_leave_out(struct sti_save *save);
-
 /* Whether a save that is about to be committed is drained: asked once, by the coordinator. */
 bool
 sti_save_must_drain(struct sti_save *save);
-
-/* Before the save is acknowledged: who waits for drains waits for this one, too. */
-void
-sti_save_announce_drain(struct sti_save *save);
 
 /* Makes a durable save one of the saver that drains. */
 void
@@ -236,11 +227,7 @@ sti_slot_read(struct sti_slot *slot);
 
 /* ---- save_pull.c ------------------------------------------------------------------- */
 
-/* Before the save is acknowledged: who waits for such copies waits for this one, too. */
-void
-sti_save_announce_pull(struct sti_save *save);
-
-/* Begins the copy that was announced, if there is one who copies. */
+/* Begins the copy that is expected, if there is one who copies. */
 void
 sti_save_begin_pull(const struct sti_save *from);
 
@@ -283,6 +270,17 @@ sti_saver_acknowledge(struct sti_save *save);
 /* Whether this writer writes manifests, and removes old ones. */
 bool
 sti_saver_is_keeper(const struct sti_saver *saver);
+
+/* Before a save is acknowledged: who waits for copies waits for its own, too. copies NULL: it has
+ * none. Loop. */
+void
+sti_saver_expect_copy(struct sti_saver *copies);
+
+/* Gives a copy that was expected to the saver that makes it; or leaves it out, and says so, where
+ * this rank is so far behind that the others have given up on some: they will on this one, too,
+ * and name it. Loop. */
+void
+sti_saver_take_copy(struct sti_saver *copies, struct sti_save *save);
 
 /* Keeps an error for the program's next call. */
 void

@@ -34,18 +34,6 @@
 
 /* ---- what is copied ------------------------------------------------------------- */
 
-void
-sti_save_announce_pull(struct sti_save *save)
-{
-    struct sti_saver *copier = save->saver->opts.copier;
-
-    if (!copier)
-        return;
-    sti_mutex_lock(&copier->lock);
-    copier->n_coming++;
-    sti_mutex_unlock(&copier->lock);
-}
-
 static struct sti_save *
 new_pull(struct sti_saver *copier, const struct sti_save *from)
 {
@@ -85,20 +73,7 @@ sti_save_begin_pull(const struct sti_save *from)
         sti_saver_latch(copier, &why);
         save = sti_save_decline(copier, from->step, from->serial, &why);
     }
-    sti_mutex_lock(&copier->lock);
-    assert(copier->n_coming > 0);
-    copier->n_coming--;
-    bool has_room = copier->n_queued < STI_SAVES_MAX;
-    if (has_room) {
-        copier->queue[copier->n_queued++] = save;
-        copier->is_active = true;
-        copier->status.saves++;
-    }
-    sti_cond_broadcast(&copier->changed);
-    sti_mutex_unlock(&copier->lock);
-    if (!has_room)
-        sti_save_leave_out(save);
-    sti_aio_wake(copier->opts.aio);
+    sti_saver_take_copy(copier, save);
 }
 
 /* ---- the manifest that is here -------------------------------------------------- */

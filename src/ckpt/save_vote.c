@@ -398,8 +398,8 @@ void
 sti_stage_acknowledge(struct sti_save *save)
 {
     if (save->must_drain && save->result == 0)
-        sti_save_announce_drain(save);
+        sti_saver_expect_copy(save->saver->opts.drain);
     if (save->result == 0)
-        sti_save_announce_pull(save);
+        sti_saver_expect_copy(save->saver->opts.copier);
     sti_saver_acknowledge(save);
 }

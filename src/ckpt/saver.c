@@ -70,6 +70,42 @@ sti_saver_acknowledge(struct sti_save *save)
         sti_aio_wake(saver->opts.aio); /* a save may wait for room for its own */
 }
 
+void
+sti_saver_expect_copy(struct sti_saver *copies)
+{
+    if (!copies)
+        return;
+    sti_mutex_lock(&copies->lock);
+    copies->n_coming++;
+    sti_mutex_unlock(&copies->lock);
+}
+
+void
+sti_saver_take_copy(struct sti_saver *copies, struct sti_save *save)
+{
+    stk_error why;
+
+    sti_mutex_lock(&copies->lock);
+    assert(copies->n_coming > 0);
+    copies->n_coming--;
+    bool has_room = copies->n_queued < STI_SAVES_MAX;
+    if (has_room) {
+        copies->queue[copies->n_queued++] = save;
+        copies->is_active = true;
+        copies->status.saves++;
+    }
+    sti_cond_broadcast(&copies->changed);
+    sti_mutex_unlock(&copies->lock);
+    if (!has_room) {
+        (void)sti_error_set(&why, -EBUSY,
+                            "step %" PRIu64 " is not copied on: %u copies before it are not done",
+                            save->step, STI_SAVES_MAX);
+        sti_saver_latch(copies, &why);
+        sti_save_free(save);
+    }
+    sti_aio_wake(copies->opts.aio);
+}
+
 static void
 on_retain_done(struct sti_aio_op *op);
 
