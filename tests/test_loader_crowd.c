@@ -51,9 +51,11 @@ static void *
 run(void *context)
 {
     struct rank *rank = context;
-    const stk_comm_opts comm = {STK_COMM_OPTS_INIT, .rank = rank->rank,   .world = WORLD,
-                                .hub = rank->hub,   .exchange = exchange, .exchange_context = rank,
-                                .tiers_per_rank = 1};
+    const stk_comm_opts comm = {STK_COMM_OPTS_INIT, .rank = rank->rank, .world = WORLD,
+                                .hub = rank->hub, .exchange = exchange, .exchange_context = rank,
+                                .tiers_per_rank = 1,
+                                /* However slow the machine: nobody is given up. */
+                                .timeout_ms = 300000};
     const stk_engine_opts engine_opts = {
         STK_ENGINE_OPTS_INIT, .io_method = "sync", .tiers = "ram:32M", .workers = 1,
         .queue_depth = 64,    .io_threads = 1,     .comm = &comm};
