@@ -170,6 +170,37 @@ first_cut(const struct sti_layout *layout, const uint32_t *list, uint32_t n)
     return 0;
 }
 
+/* Looks for a stretch of a dimension that no shard has, and which two it is between. The shards
+ * are in the order of where they begin in it. */
+static bool
+find_gap(const struct sti_layout *layout, const uint32_t *list, uint32_t n, uint32_t dim,
+         uint32_t ret_idx[2], uint64_t *ret_from, uint64_t *ret_to)
+{
+    uint64_t end = 0;
+
+    ret_idx[0] = list[0];
+    for (uint32_t at = 0; at < n; at++) {
+        const struct sti_layout_tensor *tensor = &layout->tensors[list[at]];
+
+        ret_idx[1] = list[at];
+        if (tensor->n_bytes == 0)
+            continue;
+        if (tensor->whole.start[dim] > end) {
+            *ret_from = end;
+            *ret_to = tensor->whole.start[dim];
+            return true;
+        }
+        if (tensor->whole.start[dim] + tensor->shape[dim] > end) {
+            end = tensor->whole.start[dim] + tensor->shape[dim];
+            ret_idx[0] = list[at];
+        }
+    }
+    *ret_from = end;
+    *ret_to = layout->tensors[list[0]].whole.shape[dim];
+    ret_idx[1] = ret_idx[0];
+    return *ret_from < *ret_to;
+}
+
 /* The shards of one tensor, in the order of their starts. */
 static int
 check_one(const struct sti_layout *layout, const uint32_t *list, uint32_t n, uint32_t ret_idx[2],
@@ -179,6 +210,8 @@ check_one(const struct sti_layout *layout, const uint32_t *list, uint32_t n, uin
     const char *name = first->whole.name;
     uint64_t sum = 0;
     uint64_t n_bytes;
+    uint64_t from;
+    uint64_t to;
 
     ret_idx[0] = ret_idx[1] = list[0];
     if (sti_layout_find(layout, name))
@@ -209,6 +242,11 @@ check_one(const struct sti_layout *layout, const uint32_t *list, uint32_t n, uin
         }
     if (sum == n_bytes)
         return 0;
+    if (find_gap(layout, list, n, cut, ret_idx, &from, &to))
+        return sti_error_set(err, -EINVAL,
+                             "tensor '%.120s': what lies from %" PRIu64 " to %" PRIu64
+                             " in dimension %" PRIu32 " is in no shard",
+                             name, from, to, cut);
     return sti_error_set(err, -EINVAL,
                          "tensor '%.120s': its shards have %" PRIu64 " bytes, it has %" PRIu64,
                          name, sum, n_bytes);
