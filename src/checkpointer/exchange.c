@@ -20,9 +20,11 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "engine/agree.h"
 #include "engine/loop.h"
 #include "engine/peers.h"
 
+#define EXCHANGE_VERSION 1
 #define N_ASKS 32u
 #define MESSAGE_BYTES 12u
 #define EARLY_MAX 4096u
@@ -355,32 +357,31 @@ sti_exchange_end(struct sti_exchange *exchange)
 int
 sti_exchange_agree(struct sti_exchange *exchange, uint64_t what, int code, stk_error *err)
 {
+    enum { VERSION, WHAT, ALIKE, CODE = ALIKE, NUMBER, FACTS };
+    static const char *const names[ALIKE] = {
+        [VERSION] = "version of the exchange",
+        [WHAT] = "the sum of step, tensors and boxes in their order"};
+    static const struct sti_agreement agreement = {.names = names,
+                                                   .things = "the ranks' loads",
+                                                   .doing = "load",
+                                                   .n_alike = ALIKE,
+                                                   .n = FACTS};
     /* The number of the run that comes is agreed on, too: one that a rank has missed leaves no
      * trace. Nobody changes it meanwhile. */
-    uint64_t mine[3] = {htole64(what), htole64((uint64_t)(int64_t)code), htole64(exchange->agreed)};
-    uint64_t highest = 0;
+    const uint64_t mine[FACTS] = {[VERSION] = EXCHANGE_VERSION,
+                                  [WHAT] = what,
+                                  [CODE] = (uint64_t)(int64_t)code,
+                                  [NUMBER] = exchange->agreed};
     uint64_t *all = sti_mem_new(exchange->world, sizeof(mine));
-    stk_error unused;
+    uint64_t highest = 0;
 
     if (!all)
         return code < 0 ? code : sti_error_set(err, -ENOMEM, "no memory for what ranks say");
-    int rc = sti_peers_gather(exchange->peers, mine, sizeof(mine), all, code < 0 ? &unused : err);
-    rc = code < 0 ? code : rc;
+    int rc = sti_agree(exchange->peers, &agreement, mine, all, err);
     for (uint32_t rank = 0; rc == 0 && rank < exchange->world; rank++) {
-        int other = (int)(int64_t)le64toh(all[3 * (size_t)rank + 1]);
-        uint64_t number = le64toh(all[3 * (size_t)rank + 2]);
+        uint64_t number = all[(size_t)rank * FACTS + NUMBER];
 
         highest = number > highest ? number : highest;
-        if (other < 0)
-            rc = sti_error_set(err, -ECANCELED, "rank %" PRIu32 " cannot load: %s", rank,
-                               sti_error_text(other));
-        else if (all[3 * (size_t)rank] != all[0])
-            rc = sti_error_set(err, STK_E_MISMATCH,
-                               "ranks 0 and %" PRIu32 " do not load the same (step, tensors and "
-                               "boxes in the same order)",
-                               rank);
-        if (rc < 0 && err)
-            err->rank = (int)rank;
     }
     sti_mem_free(all);
     if (rc == 0)

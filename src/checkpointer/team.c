@@ -7,7 +7,6 @@
  */
 #include "checkpointer/team.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -16,6 +15,7 @@
 #include "base/mem.h"
 #include "checkpointer/place.h"
 #include "ckpt/vote_ranks.h"
+#include "engine/agree.h"
 
 /* Of what ranks say to each other: what differs in it cannot work together. */
 #define TEAM_VERSION 2
@@ -47,7 +47,11 @@ static const char *const names[FACTS_ALIKE] = {
     [FACT_PARTNER] = "partner",
 };
 
-_Static_assert(FACTS * 8 <= STI_COMM_SHARE_MAX, "facts are a share of a gathering");
+static const struct sti_agreement agreement = {.names = names,
+                                               .things = "the ranks' checkpointers",
+                                               .doing = "open its checkpointer",
+                                               .n_alike = FACTS_ALIKE,
+                                               .n = FACTS};
 
 static struct sti_peers *
 peers_of(const struct sti_team *team)
@@ -58,42 +62,10 @@ peers_of(const struct sti_team *team)
 static uint64_t
 fact_of(const uint64_t *all, uint32_t rank, enum fact fact)
 {
-    return le64toh(all[(size_t)rank * FACTS + fact]);
+    return all[(size_t)rank * FACTS + fact];
 }
 
 /* ---- agreeing ---------------------------------------------------------------------- */
-
-static int
-compare(const uint64_t *all, uint32_t world, stk_error *err)
-{
-    for (uint32_t rank = 0; rank < world; rank++) {
-        int code = (int)(int64_t)fact_of(all, rank, FACT_CODE);
-
-        if (fact_of(all, rank, FACT_VERSION) != TEAM_VERSION || code == 0)
-            continue;
-        (void)sti_error_set(err, -ECANCELED, "rank %" PRIu32 " cannot open its checkpointer: %s",
-                            rank, sti_error_text(code));
-        if (err)
-            err->rank = (int)rank;
-        return -ECANCELED;
-    }
-    for (int fact = 0; fact < FACTS_ALIKE; fact++)
-        for (uint32_t rank = 1; rank < world; rank++) {
-            uint64_t first = fact_of(all, 0, (enum fact)fact);
-            uint64_t value = fact_of(all, rank, (enum fact)fact);
-
-            if (value == first)
-                continue;
-            (void)sti_error_set(err, STK_E_MISMATCH,
-                                "the ranks' checkpointers differ: rank 0 has %s %" PRIu64
-                                ", rank %" PRIu32 " has %" PRIu64,
-                                names[fact], first, rank, value);
-            if (err)
-                err->rank = (int)rank;
-            return STK_E_MISMATCH;
-        }
-    return 0;
-}
 
 /* Where each rank is, as far as it matters for who writes. */
 static int
@@ -130,19 +102,10 @@ agree(struct sti_team *team, const struct sti_team_opts *opts, stk_error *err)
                             [FACT_SESSION] = opts->session,
                             [FACT_SOCKET] =
                                 opts->writers == STK_WRITERS_SOCKET ? sti_place_socket() : 0};
-    stk_error unused;
 
     if (!all)
         return sti_error_set(err, -ENOMEM, "no memory for what %" PRIu32 " ranks say", team->world);
-    for (int at = 0; at < FACTS; at++)
-        mine[at] = htole64(mine[at]);
-    /* Why this rank cannot is more than that the others do not come either. */
-    int rc =
-        sti_peers_gather(peers_of(team), mine, sizeof(mine), all, opts->code < 0 ? &unused : err);
-    if (opts->code < 0)
-        rc = opts->code;
-    if (rc == 0)
-        rc = compare(all, team->world, err);
+    int rc = sti_agree(peers_of(team), &agreement, mine, all, err);
     if (rc == 0) {
         team->session = fact_of(all, 0, FACT_SESSION);
         rc = take_places(team, all, opts->writers);

@@ -12,9 +12,11 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "engine/agree.h"
 #include "loader/warm.h"
 
 /* Of what ranks say to each other and of how they plan: what differs in it cannot work
@@ -60,24 +62,16 @@ static const char *const names[FACTS_ALIKE] = {
     [FACT_REPLACE] = "bad_sample",
 };
 
-_Static_assert(FACTS * 8 <= STI_COMM_SHARE_MAX, "facts are a share of a gathering");
-
-static void
-put_u64(unsigned char *bytes, uint64_t value)
-{
-    for (int at = 0; at < 8; at++)
-        bytes[at] = (unsigned char)(value >> 8 * at);
-}
+static const struct sti_agreement agreement = {.names = names,
+                                               .things = "the ranks' loaders",
+                                               .doing = "open its loader",
+                                               .n_alike = FACTS_ALIKE,
+                                               .n = FACTS};
 
 static uint64_t
-fact_of(const unsigned char *all, uint32_t rank, enum fact fact)
+fact_of(const uint64_t *all, uint32_t rank, enum fact fact)
 {
-    const unsigned char *bytes = all + ((uint64_t)rank * FACTS + fact) * 8;
-    uint64_t value = 0;
-
-    for (int at = 8; at-- > 0;)
-        value = value << 8 | bytes[at];
-    return value;
+    return all[(size_t)rank * FACTS + fact];
 }
 
 /* Epochs whose order the plan is made from. */
@@ -101,11 +95,13 @@ sti_share_total_bytes(const struct sti_fetcher_opts *fetcher, uint64_t ssd_bytes
 }
 
 static void
-fill_facts(const struct sti_share_opts *opts, uint64_t warm_bytes, unsigned char *mine)
+fill_facts(const struct sti_share_opts *opts, uint64_t warm_bytes, uint64_t facts[FACTS])
 {
     const struct sti_fetcher_opts *fetcher = &opts->resolved->fetcher;
-    uint64_t facts[FACTS] = {[FACT_VERSION] = SHARE_VERSION, [FACT_CODE] = (uint64_t)opts->code};
 
+    memset(facts, 0, FACTS * sizeof(facts[0]));
+    facts[FACT_VERSION] = SHARE_VERSION;
+    facts[FACT_CODE] = (uint64_t)(int64_t)opts->code;
     if (opts->code == 0) {
         facts[FACT_DATASET] = sti_dataset_fingerprint(opts->dataset);
         facts[FACT_ORDER] = sti_order_fingerprint(&fetcher->order);
@@ -123,46 +119,6 @@ fill_facts(const struct sti_share_opts *opts, uint64_t warm_bytes, unsigned char
         facts[FACT_TOTAL] = sti_share_total_bytes(fetcher, sti_fetcher_ssd_bytes(opts->fetcher));
         facts[FACT_WARM] = warm_bytes;
     }
-    for (int at = 0; at < FACTS; at++)
-        put_u64(mine + (size_t)at * 8, facts[at]);
-}
-
-static int
-refuse(uint32_t rank, int code, stk_error *err)
-{
-    if (err)
-        err->rank = (int)rank;
-    return code;
-}
-
-static int
-compare(const struct sti_share_opts *opts, const unsigned char *all, uint32_t world, stk_error *err)
-{
-    if (opts->code < 0)
-        return opts->code; /* err says why already */
-    for (uint32_t rank = 0; rank < world; rank++) {
-        int code = (int)(int64_t)fact_of(all, rank, FACT_CODE);
-
-        if (fact_of(all, rank, FACT_VERSION) == SHARE_VERSION && code != 0) {
-            (void)sti_error_set(err, -ECANCELED, "rank %" PRIu32 " cannot open its loader: %s",
-                                rank, sti_error_text(code));
-            return refuse(rank, -ECANCELED, err);
-        }
-    }
-    for (int fact = 0; fact < FACTS_ALIKE; fact++)
-        for (uint32_t rank = 1; rank < world; rank++) {
-            uint64_t first = fact_of(all, 0, (enum fact)fact);
-            uint64_t value = fact_of(all, rank, (enum fact)fact);
-
-            if (value == first)
-                continue;
-            (void)sti_error_set(err, STK_E_MISMATCH,
-                                "the ranks' loaders differ: rank 0 has %s %" PRIu64
-                                ", rank %" PRIu32 " has %" PRIu64,
-                                names[fact], first, rank, value);
-            return refuse(rank, STK_E_MISMATCH, err);
-        }
-    return 0;
 }
 
 /* The samples' sizes, where they differ. */
@@ -245,7 +201,7 @@ plan_later(struct sti_share *share, const struct sti_dataset *dataset, const uin
 
 /* rank_of: what SSDs have already, or NULL. */
 static int
-plan(struct sti_share *share, const struct sti_share_opts *opts, const unsigned char *all,
+plan(struct sti_share *share, const struct sti_share_opts *opts, const uint64_t *all,
      const uint16_t *rank_of)
 {
     uint32_t world = opts->resolved->fetcher.order.world;
@@ -287,7 +243,7 @@ wake_loop(void *loop)
 /* Tells and hears what SSDs have already, and makes the plan. */
 static int
 plan_with_warm(struct sti_share *share, const struct sti_share_opts *opts, struct sti_warm *warm,
-               const unsigned char *all, stk_error *err)
+               const uint64_t *all, stk_error *err)
 {
     uint32_t world = sti_comm_world(sti_peers_comm(share->peers));
     uint64_t *lengths = sti_mem_new(world, sizeof(*lengths));
@@ -358,12 +314,11 @@ sti_share_meet(struct sti_share *share, stk_error *err)
 int
 sti_share_open(struct sti_share *share, const struct sti_share_opts *opts, stk_error *err)
 {
-    unsigned char mine[FACTS * 8];
-    struct sti_warm warm = {0};
-    stk_error why;
-
     uint32_t world = sti_comm_world(sti_peers_comm(share->peers));
-    unsigned char *all = sti_mem_new(world, FACTS * 8);
+    uint64_t *all = sti_mem_new(world, FACTS * sizeof(*all));
+    struct sti_warm warm = {0};
+    uint64_t mine[FACTS];
+
     if (!all)
         return sti_error_set(err, -ENOMEM, "no memory for what %" PRIu32 " ranks say", world);
     int rc = 0;
@@ -372,9 +327,7 @@ sti_share_open(struct sti_share *share, const struct sti_share_opts *opts, stk_e
     if (rc < 0)
         warm.n_bytes = 0; /* its SSDs serve it all the same, and others do not know */
     fill_facts(opts, warm.n_bytes, mine);
-    /* Why this rank cannot is more than that the others do not come either. */
-    rc = sti_peers_gather(share->peers, mine, sizeof(mine), all, opts->code < 0 ? &why : err);
-    rc = opts->code < 0 ? opts->code : rc < 0 ? rc : compare(opts, all, world, err);
+    rc = sti_agree(share->peers, &agreement, mine, all, err);
     if (rc == 0)
         rc = plan_with_warm(share, opts, &warm, all, err);
     sti_warm_fini(&warm);
