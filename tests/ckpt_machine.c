@@ -301,20 +301,19 @@ check_older(struct fault_disk *left, const char *path)
                             .path = path,
                             .open_flags = O_RDONLY | O_DIRECTORY};
     struct sti_scan scan = {.aio = left->aio, .path = path};
-    uint64_t *steps;
-    uint32_t n;
+    struct sti_steps steps = {0};
 
     scan.dir_fd = sti_aio_run(left->aio, &op);
     assert_true(scan.dir_fd >= 0);
-    assert_int_equal(sti_scan_steps(&scan, &steps, &n, NULL), 0);
-    for (uint32_t at = 0; at < n; at++) {
+    assert_int_equal(sti_scan_steps(&scan, &steps, NULL), 0);
+    for (uint32_t at = 0; at < steps.n; at++) {
         struct sti_manifest manifest;
 
-        assert_int_equal(sti_scan_manifest(&scan, steps[at], &manifest, NULL), 0);
+        assert_int_equal(sti_scan_manifest(&scan, steps.list[at], &manifest, NULL), 0);
         assert_int_equal(sti_scan_check_parts(&scan, &manifest, NULL), 0);
         sti_manifest_fini(&manifest);
     }
-    sti_mem_free(steps);
+    sti_steps_fini(&steps);
     op = (struct sti_aio_op){.kind = STI_AIO_CLOSE, .fd = scan.dir_fd};
     assert_int_equal(sti_aio_run(left->aio, &op), 0);
 }

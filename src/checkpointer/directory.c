@@ -4,7 +4,6 @@
  * there are, and removing old ones. The shared directory is looked at behind the own one.
  */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "base/error.h"
 #include "base/mem.h"
@@ -120,72 +119,28 @@ describe_best(const struct sti_scan *scans, int n_scans, uint64_t step, stk_ckpt
         *out = other;
 }
 
-static int
-compare_steps(const void *left, const void *right)
-{
-    const uint64_t *a = left;
-    const uint64_t *b = right;
-
-    return *a > *b ? -1 : *a < *b; /* newest first */
-}
-
-/* The steps of all directories, each once. ret_steps: returns owned. */
-static int
-find_steps(const struct sti_scan *scans, int n_scans, uint64_t **ret_steps, uint32_t *ret_n,
-           stk_error *err)
-{
-    uint64_t *own;
-    uint64_t *more = NULL;
-    uint64_t *all = NULL;
-    uint32_t n_own;
-    uint32_t n_more = 0;
-    uint32_t n = 0;
-    int rc = sti_scan_steps(&scans[0], &own, &n_own, err);
-
-    if (rc < 0)
-        return rc;
-    if (n_scans > 1)
-        rc = sti_scan_steps(&scans[1], &more, &n_more, err);
-    if (rc == 0) {
-        all = sti_mem_new((size_t)n_own + n_more, sizeof(*all));
-        if (!all)
-            rc = sti_error_set(err, -ENOMEM, "no memory for the list of checkpoints");
-    }
-    for (uint32_t at = 0; all && at < n_own + n_more; at++)
-        all[at] = at < n_own ? own[at] : more[at - n_own];
-    if (all && n_own + n_more > 0)
-        qsort(all, n_own + n_more, sizeof(*all), compare_steps);
-    for (uint32_t at = 0; all && at < n_own + n_more; at++)
-        if (n == 0 || all[n - 1] != all[at])
-            all[n++] = all[at];
-    sti_mem_free(own);
-    sti_mem_free(more);
-    *ret_steps = all;
-    *ret_n = n;
-    return rc;
-}
-
 int
 sti_checkpointer_list(struct sti_checkpointer *checkpointer, stk_ckpt_info *out, uint32_t capacity,
                       uint32_t *ret_total, stk_error *err)
 {
     struct sti_scan scans[2];
-    uint64_t *steps;
-    uint32_t n;
+    struct sti_steps steps = {0};
+    int rc = 0;
     int n_scans = sti_checkpointer_scans(checkpointer, scans, err);
 
     if (n_scans < 0)
         return n_scans;
-    int rc = find_steps(scans, n_scans, &steps, &n, err);
+    for (int at = 0; rc == 0 && at < n_scans; at++)
+        rc = sti_scan_steps(&scans[at], &steps, err);
     if (rc == 0) {
-        uint32_t n_out = n < capacity ? n : capacity;
+        uint32_t n_out = steps.n < capacity ? steps.n : capacity;
 
         for (uint32_t at = 0; at < n_out; at++)
-            describe_best(scans, n_scans, steps[at], &out[at]);
-        sti_mem_free(steps);
-        *ret_total = n;
+            describe_best(scans, n_scans, steps.list[at], &out[at]);
+        *ret_total = steps.n;
         rc = (int)(n_out < INT32_MAX ? n_out : INT32_MAX);
     }
+    sti_steps_fini(&steps);
     sti_aio_close(scans[0].aio);
     return rc;
 }

@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -18,6 +17,7 @@
 #include "base/mem.h"
 #include "budget/budget.h"
 #include "ckpt/depot_internal.h"
+#include "ckpt/steps.h"
 
 #define ALIGN 4096u
 #define PAD_BYTES 65536u /* no device's blocks are larger */
@@ -34,9 +34,7 @@ struct sti_serve {
     char path[2 * STI_NAME_SIZE];
     struct statx found;
     char *bytes; /* aligned; room for the size behind them */
-    uint64_t *steps;
-    uint32_t n_steps;
-    uint32_t capacity;
+    struct sti_steps steps;
     struct sti_aio_op op;
     struct sti_serve *next; /* of those that wait */
 };
@@ -49,7 +47,7 @@ release(struct sti_serve *serve)
     struct sti_depot *depot = serve->depot;
 
     sti_mem_free(serve->bytes);
-    sti_mem_free(serve->steps);
+    sti_steps_fini(&serve->steps);
     sti_mem_free(serve);
     depot->n_serving--;
     sti_aio_wake(depot->opts.aio); /* who leaves waits for it */
@@ -209,38 +207,6 @@ look(struct sti_serve *serve)
 
 /* ---- the list of steps ---------------------------------------------------------- */
 
-static int
-note_step(void *context, const char *name, unsigned char d_type)
-{
-    struct sti_serve *serve = context;
-    char id[STI_ID_SIZE];
-    uint64_t step;
-
-    (void)d_type; /* what has no manifest in it is found out by whoever asks for that */
-    if (sti_name_parse(name, &step, id) != STI_NAME_STEP)
-        return 0;
-    if (serve->n_steps == serve->capacity) {
-        uint32_t capacity = serve->capacity ? 2 * serve->capacity : 64;
-        uint64_t *grown = sti_mem_resize(serve->steps, capacity, sizeof(*grown));
-
-        if (!grown)
-            return -ENOMEM;
-        serve->steps = grown;
-        serve->capacity = capacity;
-    }
-    serve->steps[serve->n_steps++] = step;
-    return 0;
-}
-
-static int
-newest_first(const void *left, const void *right)
-{
-    const uint64_t *a = left;
-    const uint64_t *b = right;
-
-    return *a > *b ? -1 : *a < *b;
-}
-
 static void
 on_listed(struct sti_aio_op *op)
 {
@@ -251,12 +217,11 @@ on_listed(struct sti_aio_op *op)
         refuse(serve, op->result);
         return;
     }
-    if (serve->n_steps > 0)
-        qsort(serve->steps, serve->n_steps, sizeof(serve->steps[0]), newest_first);
-    n = n < serve->n_steps ? n : serve->n_steps;
+    sti_steps_sort(&serve->steps);
+    n = n < serve->steps.n ? n : serve->steps.n;
     for (uint32_t at = 0; at < n; at++)
-        sti_depot_put((unsigned char *)serve->bytes + (size_t)at * 8, serve->steps[at], 8);
-    give(serve, n * 8, (uint64_t)serve->n_steps * 8);
+        sti_depot_put((unsigned char *)serve->bytes + (size_t)at * 8, serve->steps.list[at], 8);
+    give(serve, n * 8, (uint64_t)serve->steps.n * 8);
 }
 
 static void
@@ -265,8 +230,8 @@ list(struct sti_serve *serve)
     serve->op = (struct sti_aio_op){.kind = STI_AIO_LIST,
                                     .dir_fd = serve->root->dir_fd,
                                     .path = ".",
-                                    .list_fn = note_step,
-                                    .list_context = serve,
+                                    .list_fn = sti_steps_note,
+                                    .list_context = &serve->steps,
                                     .done = on_listed,
                                     .context = serve};
     sti_aio_submit(serve->depot->opts.aio, &serve->op);

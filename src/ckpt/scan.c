@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -20,53 +19,9 @@
 
 #define PATH_SIZE 2048u
 
-struct steps {
-    uint64_t *steps;
-    uint32_t n;
-    uint32_t capacity;
-};
-
-static int
-note_step(void *context, const char *name, unsigned char d_type)
-{
-    struct steps *steps = context;
-    char id[STI_ID_SIZE];
-    uint64_t step;
-
-    (void)d_type; /* a file of that name has no manifest in it and is skipped later */
-    if (sti_name_parse(name, &step, id) != STI_NAME_STEP)
-        return 0;
-    if (steps->n == steps->capacity) {
-        uint32_t capacity = steps->capacity ? 2 * steps->capacity : 64;
-        uint64_t *grown = sti_mem_resize(steps->steps, capacity, sizeof(*grown));
-
-        if (!grown)
-            return -ENOMEM;
-        steps->steps = grown;
-        steps->capacity = capacity;
-    }
-    steps->steps[steps->n++] = step;
-    return 0;
-}
-
-/* Steps of one directory, in any order. */
-static int
-add_steps(struct steps *steps, const uint64_t *more, uint32_t n)
-{
-    uint64_t *grown = sti_mem_resize(steps->steps, (size_t)steps->n + n, sizeof(*grown));
-
-    if (!grown)
-        return -ENOMEM;
-    memcpy(grown + steps->n, more, n * sizeof(*grown));
-    steps->steps = grown;
-    steps->n += n;
-    steps->capacity = steps->n;
-    return 0;
-}
-
 /* What other nodes have, as far as they answer; ret_lost: what one that does not was lost by. */
 static int
-add_of_nodes(const struct sti_scan *scan, struct steps *steps, int *ret_lost)
+add_of_nodes(const struct sti_scan *scan, struct sti_steps *steps, int *ret_lost)
 {
     int rc = 0;
 
@@ -80,52 +35,33 @@ add_of_nodes(const struct sti_scan *scan, struct steps *steps, int *ret_lost)
             continue;
         }
         if (n > 0)
-            rc = add_steps(steps, more, n);
+            rc = sti_steps_add(steps, more, n);
         sti_mem_free(more);
     }
     return rc;
 }
 
-static int
-newest_first(const void *left, const void *right)
-{
-    const uint64_t *a = left;
-    const uint64_t *b = right;
-
-    return *a > *b ? -1 : *a < *b;
-}
-
 int
-sti_scan_steps(const struct sti_scan *scan, uint64_t **ret_steps, uint32_t *ret_n, stk_error *err)
+sti_scan_steps(const struct sti_scan *scan, struct sti_steps *steps, stk_error *err)
 {
-    struct steps steps = {0};
     struct sti_aio_op op = {.kind = STI_AIO_LIST,
                             .dir_fd = scan->dir_fd,
                             .path = ".",
-                            .list_fn = note_step,
-                            .list_context = &steps};
+                            .list_fn = sti_steps_note,
+                            .list_context = steps};
     int lost = 0;
-    uint32_t n = 0;
     int rc = sti_aio_run(scan->aio, &op);
 
     if (rc == 0)
-        rc = add_of_nodes(scan, &steps, &lost);
-    if (rc < 0) {
-        sti_mem_free(steps.steps);
+        rc = add_of_nodes(scan, steps, &lost);
+    if (rc < 0)
         return sti_error_set_path(err, rc, scan->path, "the directory cannot be listed: %s",
                                   sti_error_text(rc));
-    }
-    if (steps.n == 0 && lost < 0)
+    if (steps->n == 0 && lost < 0)
         return sti_error_set_path(err, lost, scan->path,
                                   "there is no checkpoint here, and not all other nodes answer: %s",
                                   sti_error_text(lost));
-    if (steps.n > 0)
-        qsort(steps.steps, steps.n, sizeof(steps.steps[0]), newest_first);
-    for (uint32_t at = 0; at < steps.n; at++)
-        if (n == 0 || steps.steps[n - 1] != steps.steps[at])
-            steps.steps[n++] = steps.steps[at];
-    *ret_steps = steps.steps;
-    *ret_n = n;
+    sti_steps_sort(steps);
     return 0;
 }
 
@@ -347,20 +283,21 @@ int
 sti_scan_latest(const struct sti_scan *scan, struct sti_manifest *manifest, uint32_t *ret_skipped,
                 stk_error *err)
 {
-    uint64_t *steps = NULL;
-    uint32_t n = 0;
+    struct sti_steps steps = {0};
     stk_error own;
-    int rc = sti_scan_steps(scan, &steps, &n, err);
+    int rc = sti_scan_steps(scan, &steps, err);
 
     *ret_skipped = 0;
-    if (rc < 0)
+    if (rc < 0) {
+        sti_steps_fini(&steps);
         return rc;
+    }
     rc = sti_error_set_path(&own, -ENOENT, scan->path, "there is no checkpoint");
-    for (uint32_t at = 0; at < n; at++) {
+    for (uint32_t at = 0; at < steps.n; at++) {
         /* Only what is wrong with the newest is told. */
         stk_error *to = *ret_skipped == 0 ? &own : NULL;
 
-        rc = sti_scan_whole(scan, steps[at], manifest, to);
+        rc = sti_scan_whole(scan, steps.list[at], manifest, to);
         if (rc == -ENOENT && to) { /* removed since it was listed, or a directory of others */
             rc = sti_error_set_path(&own, rc, scan->path, "there is no checkpoint");
             continue;
@@ -369,7 +306,7 @@ sti_scan_latest(const struct sti_scan *scan, struct sti_manifest *manifest, uint
             break;
         ++*ret_skipped;
     }
-    sti_mem_free(steps);
+    sti_steps_fini(&steps);
     if (rc < 0 && *ret_skipped > 0)
         rc = STK_E_CORRUPT;
     if (err && (rc < 0 || *ret_skipped > 0))

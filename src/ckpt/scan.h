@@ -9,6 +9,7 @@
 #include <stoker/types.h>
 
 #include "ckpt/manifest.h"
+#include "ckpt/steps.h"
 #include "io/aio.h"
 
 struct sti_nodes;
@@ -23,11 +24,11 @@ struct sti_scan {
 };
 
 /*
- * Lists all step-N, newest first. ret_steps: returns owned (sti_mem_free), NULL where
- * there are none. Errors: -ENOMEM, those of listing. Blocks.
+ * Adds all step-N, and sorts what is there then, newest first, each once. Errors: -ENOMEM, those of
+ * listing; steps are what they were or more. Blocks.
  */
 int
-sti_scan_steps(const struct sti_scan *scan, uint64_t **ret_steps, uint32_t *ret_n, stk_error *err);
+sti_scan_steps(const struct sti_scan *scan, struct sti_steps *steps, stk_error *err);
 
 /*
  * Reads the manifest of a step. Errors: -ENOENT no such checkpoint, STK_E_CORRUPT,
