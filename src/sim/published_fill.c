@@ -128,13 +128,22 @@ fill_shares(struct sti_pub *pub, uint32_t tier, uint64_t *ends)
     return 0;
 }
 
-/* A number from low .. high - 1; low where that is empty. */
-static uint32_t
-draw(const struct sti_pub *pub, uint64_t *counter, uint64_t low, uint64_t high)
+/* A number below n, or 0. */
+static uint64_t
+draw(const struct sti_pub *pub, uint64_t *counter, uint64_t n)
 {
     uint64_t number = sti_sim_random(pub->scenario->seed ^ RANDOM_STREAM, (*counter)++);
 
-    return (uint32_t)(high > low ? low + number % (high - low) : low);
+    return n > 0 ? number % n : 0;
+}
+
+/* Replaces what a position reads by a sample that a rank holds: begin .. end - 1, of which
+ * the published simulator never draws the last. Of one that holds nothing none is drawn. */
+static void
+redraw(const struct sti_pub *pub, uint64_t *counter, uint64_t begin, uint64_t end, uint32_t *id)
+{
+    if (begin < end)
+        *id = (uint32_t)(begin + draw(pub, counter, end - begin - 1));
 }
 
 /* DeepIO, opportunistic: what is read is drawn from the rank's own samples, or from those
@@ -149,10 +158,10 @@ draw_near(struct sti_pub *pub, const uint64_t *begins, const uint64_t *ends)
         struct sti_pub_node *node = &pub->nodes[rank];
 
         for (uint64_t at = 0; at < node->length; at++) {
-            bool is_own = rank == 0 || draw(pub, &counter, 0, n_others) == 0;
+            bool is_own = rank == 0 || draw(pub, &counter, n_others) == 0;
             uint64_t from = is_own ? rank : rank - 1;
 
-            node->ids[at] = draw(pub, &counter, begins[from], ends[from] - 1);
+            redraw(pub, &counter, begins[from], ends[from], &node->ids[at]);
         }
     }
 }
@@ -258,7 +267,7 @@ fill_parallel(struct sti_pub *pub, const uint64_t *ends)
         }
         pub->fill_s = turns_fini(&turns);
         for (uint64_t at = 0; at < node->length; at++)
-            node->ids[at] = draw(pub, &counter, rank * share, ends[rank] - 1);
+            redraw(pub, &counter, rank * share, ends[rank], &node->ids[at]);
     }
     return 0;
 }

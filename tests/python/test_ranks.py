@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import support
@@ -214,16 +213,19 @@ class Ranks(DataTest):
         program = self.folder / "rank.py"
         program.write_text(RANK, encoding="utf-8")
         port = str(free_port())
-        with tempfile.TemporaryFile("w+") as said:
-            ranks = [subprocess.Popen(
-                [sys.executable, program, what, self.folder, port, str(rank), str(world)],
-                env=dict(os.environ, STOKER_PYTHON_PACKAGE=support.PACKAGE), stdout=said,
-                stderr=said) for rank in range(world)]
-            ended = [rank.wait(timeout=120) for rank in ranks]
-            said.seek(0)
-            text = said.read()
-        self.assertEqual(ended, [0] * world, text)
-        return text
+        # A file each: with PYTHONUNBUFFERED a line is written in pieces.
+        said = [self.folder / f"said{rank}" for rank in range(world)]
+        ranks = []
+        for rank in range(world):
+            with open(said[rank], "w", encoding="utf-8") as out:
+                ranks.append(subprocess.Popen(
+                    [sys.executable, program, what, self.folder, port, str(rank), str(world)],
+                    env=dict(os.environ, STOKER_PYTHON_PACKAGE=support.PACKAGE), stdout=out,
+                    stderr=out))
+        ended = [rank.wait(timeout=120) for rank in ranks]
+        texts = [one.read_text(encoding="utf-8") for one in said]
+        self.assertEqual(ended, [0] * world, "".join(texts))
+        return texts
 
     def test_save_and_load(self):
         self.run_ranks("save", WORLD)
@@ -256,9 +258,7 @@ class Ranks(DataTest):
 
     def test_batches(self):
         self.make_records()
-        told = [list(map(int, line.split())) for line in
-                self.run_ranks("batches", 2).splitlines()]
-        self.assertEqual(len(told), 2)
+        told = [list(map(int, text.split())) for text in self.run_ranks("batches", 2)]
         self.assertEqual(sorted(sum(told, [])), sorted(2 * list(range(support.RECORDS))))
 
 
