@@ -5,11 +5,13 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -175,6 +177,76 @@ test_what_is_durable_is_copied(void **unused)
     for_each_method(copy_each);
 }
 
+/* ---- what is damaged --------------------------------------------------------------- */
+
+/* Flips a bit of a byte of each file that a pattern fits. */
+static void
+damage(const char *pattern, long at)
+{
+    glob_t found;
+
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    for (size_t idx = 0; idx < found.gl_pathc; idx++) {
+        FILE *file = fopen(found.gl_pathv[idx], "r+e");
+
+        assert_non_null(file);
+        assert_int_equal(fseek(file, at, SEEK_SET), 0);
+        int byte = fgetc(file);
+        assert_true(byte != EOF);
+        assert_int_equal(fseek(file, at, SEEK_SET), 0);
+        assert_int_equal(fputc(byte ^ 1, file), byte ^ 1);
+        assert_int_equal(fclose(file), 0);
+    }
+    globfree(&found);
+}
+
+static void
+damage_own(struct place *place)
+{
+    stk_view_info info = {STK_VIEW_INFO_INIT};
+    struct state state;
+    char pattern[400];
+    stk_view *view;
+    stk_error err;
+
+    open_ckpt(place);
+    state_make(&state, 20, 900000, 3, STK_TENSOR_STABLE);
+    state_step(&state, 1);
+    assert_int_equal(save(place, &state, 1, 0), 0);
+    assert_int_equal(stk_ckpt_wait(place->ckpt, STK_DURABLE_SHARED, STK_FOREVER, &err), 0);
+    if (place->opts.roots)
+        (void)snprintf(pattern, sizeof(pattern), "%s/[ab]/step-*.*/*", place->top);
+    else
+        (void)snprintf(pattern, sizeof(pattern), "%s/step-*.*/*", place->dir);
+    damage(pattern, 200000);
+    assert_int_equal(stk_view_open(&view, place->ckpt, 1, &err), 0);
+    assert_int_equal(stk_view_verify(view, NULL, NULL, &err), STK_E_CORRUPT);
+    if (!state_is(view, &state))
+        fail_msg("it is not mended");
+    assert_int_equal(stk_view_get_info(view, &info), 0);
+    assert_true(info.mended_bytes > 0);
+    stk_view_close(view);
+    /* There, too, at the same place: nobody has it. */
+    (void)snprintf(pattern, sizeof(pattern), "%s/step-*.*/*", place->shared);
+    damage(pattern, 200000);
+    assert_int_equal(stk_view_open(&view, place->ckpt, 1, &err), 0);
+    char *bytes = malloc(info.bytes);
+    assert_non_null(bytes);
+    assert_int_equal(stk_view_read(view, 0, bytes, info.bytes, &err), STK_E_CORRUPT);
+    if (!strstr(err.message, "elsewhere"))
+        fail_msg("%s", err.message);
+    free(bytes);
+    stk_view_close(view);
+    state_free(&state);
+}
+
+static void
+test_what_is_damaged_comes_from_there(void **unused)
+{
+    (void)unused;
+    for_each_method(damage_own);
+}
+
 /* ---- which are copied -------------------------------------------------------------- */
 
 static void
@@ -281,6 +353,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_durable_is_copied),
+        cmocka_unit_test(test_what_is_damaged_comes_from_there),
         cmocka_unit_test(test_which_are_copied),
         cmocka_unit_test(test_a_copy_that_fails),
         cmocka_unit_test(test_what_is_refused),

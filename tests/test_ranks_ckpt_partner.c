@@ -4,6 +4,7 @@
  * loss of any one node, byte for byte, and what is not is told.
  */
 #include <errno.h>
+#include <glob.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -149,6 +150,126 @@ test_a_copy_that_was_cut_off(void **state)
 {
     (void)state;
     for_each_comm(cut_off);
+}
+
+#define CHUNK 4096
+
+/* Flips a bit in each second chunk of a part's file, the first or the second of each pair. */
+static void
+damage_file(const char *path, int first)
+{
+    FILE *file = fopen(path, "r+e");
+
+    assert_non_null(file);
+    for (long at = (long)first * CHUNK + 7;; at += 2L * CHUNK) {
+        assert_int_equal(fseek(file, at, SEEK_SET), 0);
+        int byte = fgetc(file);
+        if (byte == EOF)
+            break;
+        assert_int_equal(fseek(file, at, SEEK_SET), 0);
+        assert_int_equal(fputc(byte ^ 16, file), byte ^ 16);
+    }
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Damages what ranks wrote: on their own node and on that of the copy in different chunks. */
+static void
+damage_all(const struct scene *scene, uint32_t node, uint32_t world)
+{
+    char pattern[400];
+    glob_t found;
+    uint32_t n_damaged = 0;
+
+    node_dir(scene, node, pattern);
+    (void)strncat(pattern, "/step-*.*/part-*.bin", sizeof(pattern) - strlen(pattern) - 1);
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    for (size_t at = 0; at < found.gl_pathc; at++) {
+        unsigned writer;
+
+        assert_int_equal(sscanf(strrchr(found.gl_pathv[at], '/'), "/part-%u", &writer), 1);
+        if (writer == world) /* the header's, which no tensor is read of */
+            continue;
+        damage_file(found.gl_pathv[at], writer / scene->per_node == node ? 0 : 1);
+        n_damaged++;
+    }
+    globfree(&found);
+    assert_true(n_damaged > 0);
+}
+
+/* As load_all(), and something was damaged where it was looked for first. */
+static void
+load_mended(struct rank *rank)
+{
+    stk_ckpt *ckpt = open_ckpt(rank);
+    stk_view_info info = {STK_VIEW_INFO_INIT};
+    stk_view *view;
+    stk_error err;
+
+    for (uint64_t step = 2; step <= 3; step++) {
+        if (stk_view_open(&view, ckpt, step, &err) != 0)
+            fail_msg("rank %u: %s: %s", rank->rank, err.path, err.message);
+        assert_int_equal(stk_view_get_info(view, &info), 0);
+        assert_int_equal(info.mended_bytes, 0);
+        expect_step(view, step, (uint32_t)scene_of(rank)->wrong);
+        assert_int_equal(stk_view_get_info(view, &info), 0);
+        assert_true(info.mended_bytes > 0);
+        stk_view_close(view);
+    }
+    job_meet(rank->job);
+    stk_ckpt_close(ckpt);
+}
+
+/* Nothing of writer 0 is right anywhere: what is told is what was wrong at first. */
+static void
+load_damaged(struct rank *rank)
+{
+    stk_ckpt *ckpt = open_ckpt(rank);
+    char *common = malloc(COMMON);
+    const stk_load load = {.name = "common", .dst = common, .n_bytes = COMMON};
+    stk_view *view;
+    stk_error err;
+
+    assert_int_equal(stk_view_open(&view, ckpt, 3, &err), 0);
+    assert_int_equal(stk_view_load(view, &load, 1, &err), STK_E_CORRUPT);
+    if (!strstr(err.message, "nor is it right elsewhere") || !strstr(err.path, "part-0"))
+        fail_msg("%s: %s", err.path, err.message);
+    job_meet(rank->job);
+    stk_view_close(view);
+    stk_ckpt_close(ckpt);
+    free(common);
+}
+
+static void
+damage(struct scene *scene, const char *comm)
+{
+    char dir[300];
+    char path[600];
+
+    scene->opts.node_local = 1;
+    scene->opts.partner = 1;
+    scene->per_node = 2;
+    scene->wrong = 6;
+    run(scene, comm, 6, save_three);
+    for (uint32_t node = 0; node < 3; node++)
+        damage_all(scene, node, 6);
+    run(scene, comm, 6, load_mended);
+    for (uint32_t node = 0; node < 2; node++) {
+        glob_t found;
+
+        node_dir(scene, node, dir);
+        (void)snprintf(path, sizeof(path), "%s/step-3.*/part-0-0.bin", dir);
+        assert_int_equal(glob(path, 0, NULL, &found), 0);
+        damage_file(found.gl_pathv[0], node == 0 ? 1 : 0);
+        globfree(&found);
+    }
+    run(scene, comm, 6, load_damaged);
+}
+
+static void
+test_what_is_damaged_comes_from_the_copy(void **state)
+{
+    (void)state;
+    for_each_comm(damage);
 }
 
 /* ---- what does not -------------------------------------------------------------- */
@@ -357,6 +478,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_one_node_may_be_lost),
         cmocka_unit_test(test_a_copy_that_was_cut_off),
+        cmocka_unit_test(test_what_is_damaged_comes_from_the_copy),
         cmocka_unit_test(test_two_nodes_are_lost),
         cmocka_unit_test(test_many_saves_and_a_shared_directory),
         cmocka_unit_test(test_a_copy_that_fails),

@@ -357,7 +357,8 @@ typedef struct stk_view_info {
     uint64_t bytes;        /* of the stream */
     uint64_t header_bytes; /* of them the header */
     uint64_t created_ns;
-    uint32_t tensors; /* without blobs */
+    uint64_t mended_bytes; /* read so far that were damaged and came from another copy */
+    uint32_t tensors;      /* without blobs */
     uint32_t blobs;
     uint32_t metadata;
     uint32_t parts;
@@ -414,7 +415,9 @@ typedef struct stk_load {
 
 /*
  * Loads n tensors or boxes in one go: parallel direct reads, every chunk checked before
- * any byte of it is handed out. Errors: -ENOENT no such tensor, -EINVAL n_bytes (err has
+ * any byte of it is handed out. What is damaged or cannot be read where it lies first is taken
+ * from another node (node_local) or from the shared directory, if it is right there:
+ * stk_view_info.mended_bytes. Errors: -ENOENT no such tensor, -EINVAL n_bytes (err has
  * the right one), -ERANGE a box beyond its tensor, STK_E_CORRUPT (err names part and
  * byte), -EIO, -ENOMEM. After an error the destinations hold nothing of use. Blocks.
  */
@@ -453,8 +456,9 @@ stk_view_read(stk_view *view, uint64_t offset, void *dst, uint64_t n_bytes, stk_
  * -ECANCELED. */
 typedef int (*stk_progress_fn)(void *context, uint64_t done_bytes, uint64_t total_bytes);
 
-/* Reads everything and checks every chunk. progress may be NULL. Errors: STK_E_CORRUPT
- * (err names part and byte), -EIO, -ECANCELED, -ENOMEM. Blocks. */
+/* Reads everything and checks every chunk where it lies first: a copy elsewhere is not looked
+ * at. progress may be NULL. Errors: STK_E_CORRUPT (err names part and byte), -EIO, -ECANCELED,
+ * -ENOMEM. Blocks. */
 STK_API int
 stk_view_verify(stk_view *view, stk_progress_fn progress, void *context, stk_error *err);
 

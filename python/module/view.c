@@ -201,11 +201,11 @@ view_info(PyObject *object, PyObject *unused)
     int rc = stk_view_get_info(self->view, &info);
     if (rc < 0)
         return stkpy_raise(rc, NULL);
-    return Py_BuildValue("{sKsKsKsIsIsIsIsi}", "step", (unsigned long long)info.step, "bytes",
+    return Py_BuildValue("{sKsKsKsIsIsIsIsisK}", "step", (unsigned long long)info.step, "bytes",
                          (unsigned long long)info.bytes, "created_ns",
                          (unsigned long long)info.created_ns, "tensors", info.tensors, "blobs",
                          info.blobs, "parts", info.parts, "world", info.world, "newer_damaged",
-                         self->n_newer);
+                         self->n_newer, "mended_bytes", (unsigned long long)info.mended_bytes);
 }
 
 /* ---- reading ----------------------------------------------------------------------- */
@@ -429,7 +429,9 @@ view_verify(PyObject *object, PyObject *unused)
 /* ---- type -------------------------------------------------------------------------- */
 
 static PyMethodDef methods[] = {
-    {"info", view_info, METH_NOARGS, "info($self, /)\n--\n\nWhat it is, as a dictionary."},
+    {"info", view_info, METH_NOARGS,
+     "info($self, /)\n--\n\nWhat it is, as a dictionary. mended_bytes: loaded so far that were "
+     "damaged and came from another copy."},
     {"tensors", view_tensors, METH_NOARGS,
      "tensors($self, /)\n--\n\nName to (dtype, shape, bytes), in the order of the file."},
     {"blobs", STKPY_METHOD(view_blobs), METH_VARARGS | METH_KEYWORDS,

@@ -424,6 +424,7 @@ class _ViewInfo(TypedDict):
     parts: int
     world: int
     newer_damaged: int
+    mended_bytes: int
 
 @final
 class Tensors:

@@ -70,7 +70,8 @@ stk_view_get_info(const stk_view *view, stk_view_info *info)
                             .metadata = manifest->layout.n_pairs,
                             .parts = manifest->n_parts,
                             .world = manifest->world,
-                            .chunk_bytes = view->is_file ? 0 : manifest->chunk_bytes};
+                            .chunk_bytes = view->is_file ? 0 : manifest->chunk_bytes,
+                            .mended_bytes = sti_reader_mended_bytes(view->view.reader)};
     return 0;
 }
 

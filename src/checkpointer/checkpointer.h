@@ -108,6 +108,9 @@ struct sti_view {
     uint32_t rank; /* this one's, for what is a rank's */
     const struct sti_team *team;
     struct sti_exchange *exchange; /* NULL: of a rank alone */
+    struct sti_scan spare_scan;    /* where another copy may be; without an aio */
+    struct sti_reader *spare;      /* NULL: not looked for yet, or not there */
+    bool has_looked_for_spare;
 };
 
 /* Errors: see stk_view_open(). */

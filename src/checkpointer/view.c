@@ -15,10 +15,7 @@
 #define READ_SLOTS 8u
 #define READ_SLOT_BYTES (8u << 20)
 
-/* ---- opening
- *
- *
- * -------------------------------------------------------------------------------------- */
+/* ---- opening ---------------------------------------------------------------------- */
 
 static struct sti_reader_opts
 reader_opts(struct sti_engine *engine)
@@ -35,6 +32,41 @@ rank_of(const struct sti_checkpointer *checkpointer)
     struct sti_peers *peers = sti_engine_peers(checkpointer->engine);
 
     return peers ? sti_comm_rank(sti_peers_comm(peers)) : 0;
+}
+
+/* ---- the spare copy ----------------------------------------------------------------
+ *
+ * What is damaged in the own directory may be right in the shared one, where the same
+ * checkpoint has the same stream. It is opened when it is first needed. */
+
+static void
+open_spare(struct sti_view *view, struct sti_aio *aio)
+{
+    struct sti_reader_opts opts = reader_opts(view->engine);
+    const struct sti_manifest *own = sti_reader_manifest(view->reader);
+    struct sti_manifest manifest;
+
+    opts.scan = view->spare_scan;
+    opts.scan.aio = aio;
+    if (sti_scan_manifest(&opts.scan, own->step, &manifest, NULL) == 0)
+        (void)sti_reader_open(&view->spare, &manifest, &opts, NULL); /* or there is none */
+}
+
+static int
+read_spare(void *context, struct sti_aio *aio, uint64_t offset, uint64_t n_bytes, char *dst)
+{
+    struct sti_view *view = context;
+
+    if (!view->has_looked_for_spare)
+        open_spare(view, aio);
+    view->has_looked_for_spare = true;
+    if (!view->spare || sti_reader_manifest(view->spare)->layout.stream_bytes !=
+                            sti_reader_manifest(view->reader)->layout.stream_bytes)
+        return -ENOENT;
+    sti_reader_set_aio(view->spare, aio);
+    int rc = sti_reader_read_stream(view->spare, offset, n_bytes, dst, NULL);
+    sti_reader_set_aio(view->spare, NULL);
+    return rc;
 }
 
 /* A view whose reader is open, with the aio of this call. */
@@ -61,6 +93,8 @@ open_latest(struct sti_view *view, const struct sti_scan *scans, int n_scans,
 
     if (skipped < 0)
         return skipped;
+    if (scan != &scans[0])
+        opts->spare = NULL;
     opts->scan = *scan;
     int rc = sti_reader_open(&view->reader, &manifest, opts, err);
     return rc < 0 ? rc : skipped;
@@ -98,10 +132,16 @@ sti_view_open(struct sti_view *view, struct sti_checkpointer *checkpointer, uint
     view->team = &checkpointer->team;
     view->exchange = checkpointer->exchange;
     opts.is_buffered |= checkpointer->resolved.is_buffered;
+    if (n_scans > 1) {
+        view->spare_scan = scans[1];
+        opts.spare = read_spare;
+        opts.spare_context = view;
+    }
     int rc = step == STK_LATEST ? open_latest(view, scans, n_scans, &opts, err)
                                 : open_step(view, &scans[0], step, &opts, err);
     /* What is wrong with the own one is said, unless it is only not there. */
     if (rc < 0 && step != STK_LATEST && n_scans > 1) {
+        opts.spare = NULL;
         int other_rc = open_step(view, &scans[1], step, &opts, &why);
 
         if (other_rc < 0 && rc == -ENOENT && err)
@@ -139,13 +179,11 @@ void
 sti_view_close(struct sti_view *view)
 {
     sti_contents_fini(&view->contents);
+    sti_reader_close(view->spare);
     sti_reader_close(view->reader);
 }
 
-/* ---- reading
- *
- *
- * ------------------------------------------------------------------------------------------ */
+/* ---- reading ---------------------------------------------------------------------- */
 
 int
 sti_view_begin(struct sti_view *view, struct sti_aio **ret_aio, stk_error *err)

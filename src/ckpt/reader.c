@@ -77,10 +77,14 @@ static int
 open_part(struct sti_reader *reader, uint32_t idx, uint32_t *node, stk_error *err)
 {
     struct sti_reader_part *part = &reader->parts[idx];
+    int rc;
 
-    if (is_here(reader, idx))
-        return open_part_here(reader, idx, err);
-    int rc = sti_nodes_find_part(&reader->opts.scan, &reader->manifest, idx, node, err);
+    if (is_here(reader, idx)) {
+        rc = open_part_here(reader, idx, err);
+        if (rc == 0 || !reader->opts.scan.nodes)
+            return rc;
+    }
+    rc = sti_nodes_find_part(&reader->opts.scan, &reader->manifest, idx, node, err);
     part->node = *node;
     part->dio = sti_dio_buffered();
     return rc;
@@ -166,6 +170,12 @@ const struct sti_manifest *
 sti_reader_manifest(const struct sti_reader *reader)
 {
     return &reader->manifest;
+}
+
+uint64_t
+sti_reader_mended_bytes(const struct sti_reader *reader)
+{
+    return reader->mended_bytes;
 }
 
 /* ---- plain files ------------------------------------------------------------------- */
@@ -350,7 +360,7 @@ sti_reader_verify(struct sti_reader *reader, sti_reader_progress_fn progress, vo
                   stk_error *err)
 {
     struct sti_segments segments = {0};
-    struct sti_reading reading = {.progress = progress, .context = context};
+    struct sti_reading reading = {.progress = progress, .context = context, .is_strict = true};
     uint64_t n_bytes = reader->manifest.layout.stream_bytes;
 
     reading.total_bytes = n_bytes;

@@ -16,13 +16,22 @@
 
 struct sti_reader;
 
-/* slots, slot_bytes: reads at a time and of what size; a multiple of the chunk is
- * used. */
+/* Reads bytes of the stream out of another copy of the checkpoint. They need not be right: the
+ * reader checks them. Called on the reading thread, with its aio. */
+typedef int (*sti_reader_spare_fn)(void *context, struct sti_aio *aio, uint64_t offset,
+                                   uint64_t n_bytes, char *dst);
+
+/*
+ * slots, slot_bytes  reads at a time and of what size; a multiple of the chunk is used.
+ * spare              NULL, or asked for what cannot be read, or is wrong, on all nodes.
+ */
 struct sti_reader_opts {
     struct sti_scan scan;
     uint32_t slots;
     uint32_t slot_bytes;
     bool is_buffered;
+    sti_reader_spare_fn spare;
+    void *spare_context;
 };
 
 /* Called on the reading thread as work goes on; any result but 0 ends it with
@@ -78,7 +87,13 @@ struct sti_read_list {
     uint32_t n_ranges;
 };
 
-/* Errors: STK_E_CORRUPT (err names part and offset), -EIO, -ENOMEM. Blocks. */
+/* Bytes so far that were wrong or could not be read where they were looked for first, and
+ * came from another copy. */
+uint64_t
+sti_reader_mended_bytes(const struct sti_reader *reader);
+
+/* What is wrong in one place is taken from another, if it is right there. Errors: STK_E_CORRUPT
+ * (err names part and offset), -EIO, -ENOMEM. Blocks. */
 int
 sti_reader_read_list(struct sti_reader *reader, const struct sti_read_list *list, stk_error *err);
 
@@ -92,7 +107,7 @@ int
 sti_reader_read_stream(struct sti_reader *reader, uint64_t offset, uint64_t n_bytes, char *dst,
                        stk_error *err);
 
-/* Reads everything and checks every chunk. progress may be NULL. */
+/* Reads everything and checks every chunk, each in one place only. progress may be NULL. */
 int
 sti_reader_verify(struct sti_reader *reader, sti_reader_progress_fn progress, void *context,
                   stk_error *err);

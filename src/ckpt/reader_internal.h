@@ -30,6 +30,7 @@ struct sti_reader {
     uint32_t n_stretches;
     char *file_path; /* of a plain file, else NULL */
     uint32_t slot_bytes;
+    uint64_t mended_bytes;
 };
 
 /* A stretch of a part's file that somebody wants. */
@@ -54,6 +55,7 @@ struct sti_reading {
     sti_reader_progress_fn progress;
     void *context;
     uint64_t total_bytes;
+    bool is_strict; /* nothing is taken from another copy */
 };
 
 /* Fills the reader's stretches from its manifest. Errors: -ENOMEM. */
