@@ -444,7 +444,7 @@ a_wait_can_be_interrupted(void **state)
     assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
     for (const char *const *method = methods(); *method; method++) {
         const stk_engine_opts engine_opts = {STK_ENGINE_OPTS_INIT, .io_method = *method,
-                                             .shape = "rlat=60ms", .workers = 1};
+                                             .shape = "rlat=400ms", .workers = 1};
         stk_engine *engine = engine_open_by(&engine_opts);
         stk_dataset *dataset = dataset_open(engine, &records);
         const stk_loader_opts opts = {STK_LOADER_OPTS_INIT, .batch_size = 10, .epochs = 1};
