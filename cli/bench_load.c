@@ -377,7 +377,9 @@ bench_explain(const char *command, const struct bench_load_request *request,
                              .queue_depth = request->engine.queue_depth,
                              .compute_s = (double)request->compute_us * 1e-6,
                              .is_warm = request->warm,
-                             .has_peers = request->engine.comm && request->order.world > 1};
+                             .has_peers = (request->peers || request->engine.comm) &&
+                                          request->order.world > 1,
+                             .node_ranks = request->node_ranks};
     stk_error err;
 
     loader.order = &request->order;
@@ -415,6 +417,12 @@ explain_run(const struct bench *bench)
     for (int tier = 0; tier < STK_TIERS; tier++)
         if (request.costs.tiers[tier].bytes_per_s > 0)
             result->costs.tiers[tier] = request.costs.tiers[tier];
+    if (request.engine.comm && request.engine.comm->tiers_per_rank == 0) {
+        stk_engine_stats engine = {STK_ENGINE_STATS_INIT};
+
+        (void)stk_engine_get_stats(bench->engine, &engine); /* the size is right */
+        request.node_ranks = engine.node_ranks;
+    }
     request.warm = result->total.loader.ssd_written_bytes == 0 && stats->ssd_bytes > 0;
     return bench_explain(bench->command, &request, bench->data.dataset, &result->costs,
                          &result->explained);

@@ -25,7 +25,9 @@ struct bench_load_request {
     bool quiet;          /* no progress on stderr */
     bool explain;        /* tells the run beforehand, too, with what was learned in it */
     bool warm;           /* stoker explain: the SSDs are full from the start */
+    bool peers;          /* stoker explain: the ranks serve each other */
     bool asks_why;       /* stoker explain: of one sample only */
+    uint32_t node_ranks; /* stoker explain: that share the tiers */
     uint64_t why;
     stk_costs costs; /* as given; what is 0 is taken from the run or from a probe */
 };

@@ -103,10 +103,12 @@ const char cmd_explain_help[] =
     "  --ssd-latency-us N\n"
     "  --compute-us N         between two batches\n"
     "  --warm                 the SSDs hold from the start what they can\n"
+    "  --peers                the --world ranks serve each other, as under a launcher\n"
+    "  --node-ranks N         so many ranks of a machine share the tiers; default: 1\n"
     "  --json                 print one JSON object\n"
     "  --why SAMPLE           say where a sample is in the run and why, for all --world ranks "
     "with\n"
-    "                         these tiers each, and no more: under --policy, else under next-use\n"
+    "                         such tiers each, and no more: under --policy, else under next-use\n"
     "                         and what ranks that reach each other would do\n"
     "\n"
     "Without --origin-rate no time is told for the origin.\n";
@@ -152,7 +154,7 @@ struct parsed {
     struct cli_texts tiers;
     const char *tiers_joined; /* static: a command line is read once */
     uint64_t batch, epochs, horizon, staging_batches, retries;
-    uint64_t world, rank;
+    uint64_t world, rank, node_ranks;
     uint64_t queue_depth, workers, io_threads, max_open_files;
     uint64_t token_bytes;
     uint64_t origin_rate, origin_latency_us, ssd_rate, ssd_latency_us;
@@ -176,6 +178,8 @@ parse(struct bench_load_request *r, struct parsed *p, int argc, char **argv)
         {"crc", CLI_FLAG, &r->crc, 0, 0, NULL, NULL},
         {"explain", CLI_FLAG, &r->explain, 0, 0, NULL, NULL},
         {"warm", CLI_FLAG, &r->warm, 0, 0, NULL, NULL},
+        {"peers", CLI_FLAG, &r->peers, 0, 0, NULL, NULL},
+        {"node-ranks", CLI_U64, &p->node_ranks, 1, 65536, NULL, NULL},
         {"why", CLI_U64, &r->why, 0, 0, NULL, &r->asks_why},
         {"origin-rate", CLI_U64, &p->origin_rate, 1, 0, NULL, NULL},
         {"origin-latency-us", CLI_U64, &p->origin_latency_us, 1, 0, NULL, NULL},
@@ -274,6 +278,7 @@ fill_request(struct bench_load_request *r, struct parsed *p)
     r->loader.drop_last = p->drop_last;
     r->order.world = (uint32_t)p->world;
     r->order.rank = (uint32_t)p->rank;
+    r->node_ranks = (uint32_t)p->node_ranks;
     r->order.drop_uneven = p->drop_last;
     r->engine.tiers = p->tiers.count ? p->tiers_joined : NULL;
     r->engine.buffered = p->buffered;

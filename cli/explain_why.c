@@ -25,7 +25,8 @@ explain_why(const char *command, const struct bench_load_request *request,
     static char text[8192];
     stk_loader_opts loader = request->loader;
     const stk_explain_opts opts = {STK_EXPLAIN_OPTS_INIT, .loader = &loader,
-                                   .tiers = request->engine.tiers};
+                                   .tiers = request->engine.tiers,
+                                   .node_ranks = request->node_ranks};
     const stk_sim_policy policies[] = {policy_of(loader.policy), STK_SIM_PAPER,
                                        STK_SIM_COORDINATED};
     size_t n = loader.policy == STK_POLICY_DEFAULT && request->order.world > 1 ? 3 : 1;

@@ -70,6 +70,34 @@ def check_clock(data):
             sys.exit(f"{staging} batches ahead, {compute_us} us: {seconds} s, told {told}")
 
 
+def check_shares(data):
+    """Ranks of a machine have a part each of its tiers, with peers and alone."""
+    plain = ["explain", data, "--format", "record", "--record-bytes", str(RECORD), "--world", "4",
+             "--epochs", "3", "--batch", "16", "--staging-bytes", "1M", "--json"]
+
+    def told(*options):
+        return json.loads(run(*plain, *options).stdout)
+
+    for peers in ([], ["--peers"]):
+        shared = told("--tier", "ram:8M", "--node-ranks", "4", *peers)
+        if shared != told("--tier", "ram:2M", *peers):
+            sys.exit(f"{peers}: 4 ranks of 8M are told something else than 2M each")
+        if shared == told("--tier", "ram:8M", *peers):
+            sys.exit(f"{peers}: 4 ranks share 8M, and nothing changes")
+    # What all hold together is read once; a rank alone reads most of its part each time.
+    share = SAMPLES * RECORD // 4
+    alone = told("--tier", "ram:6M")["origin_bytes"]
+    together = told("--tier", "ram:6M", "--peers")["origin_bytes"]
+    if not (together <= 1.1 * share and alone > 2 * share):
+        sys.exit(f"of {share} a rank reads {together} with peers, {alone} without")
+    run(*plain, "--node-ranks", "0", status=2)
+    run(*plain, "--node-ranks", "65537", status=2)
+    error = run(*plain, "--node-ranks", "33", "--tier", f"ssd:{os.path.dirname(data)}:9M",
+                status=1).stderr
+    if "33 ranks of this machine share" not in error:
+        sys.exit(f"33 ranks share an SSD: {error}")
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="stoker-explain-") as root:
         data = os.path.join(root, "data.bin")
@@ -100,6 +128,7 @@ def main():
                    "--compute-us", "1000").stdout
         if "limit" not in text or "origin" not in text:
             sys.exit(f"explain says {text}")
+        check_shares(data)
         why = ["explain", data, "--format", "record", "--record-bytes", str(RECORD), "--epochs",
                "3", "--batch", "16", "--tier", "ram:8M", "--why"]
         text = run(*why, "17", "--world", "4").stdout

@@ -78,14 +78,15 @@ stk_loader_get_costs(stk_loader *loader, stk_costs *costs);
  * A run to be told beforehand.
  *
  * loader       the loader's options. Borrowed, as what they point to.
- * tiers        as for stk_engine_open(), but of one rank: its part, where ranks of a machine
- *              share them; nothing is opened.
+ * tiers        as for stk_engine_open(); nothing is opened.
+ * node_ranks   so many ranks of a machine share the tiers, each with a part of them; 0 or 1: they
+ *              are one rank's. As stk_engine_stats has it.
  * costs        of the tiers as far as known; NULL: nothing is, and no times are told.
  * queue_depth  reads at once; 0: STK_QUEUE_DEPTH.
  * compute_s    between two batches.
  * is_warm      1: the SSDs hold from the start what they can.
  * has_peers    1: the ranks of the order's world serve each other, as an engine with comm has
- *              it, each with these tiers and options.
+ *              it, each with such tiers and options.
  */
 typedef struct stk_explain_opts {
     size_t size;
@@ -96,7 +97,7 @@ typedef struct stk_explain_opts {
     uint32_t queue_depth;
     uint32_t is_warm;
     uint32_t has_peers;
-    uint32_t reserved; /* 0 */
+    uint32_t node_ranks;
 } stk_explain_opts;
 
 #define STK_EXPLAIN_OPTS_INIT .size = sizeof(stk_explain_opts)
@@ -132,7 +133,7 @@ stk_explain(const stk_dataset *dataset, const stk_explain_opts *opts, stk_explai
 
 /*
  * Says in words where a sample of a data set will be in a run under a policy, for all of
- * the order's ranks, each with these tiers: who reads it when and from where, who keeps
+ * the order's ranks, each with such tiers: who reads it when and from where, who keeps
  * it and why. Of opts the loader and tiers count. The policies of ranks that reach each
  * other (paper, coordinated) can be asked about too, before there are such ranks. A run
  * without an end is told for 8 epochs. text: as of stk_simulate_why(). Errors: as

@@ -7,6 +7,8 @@
 #include "api/opts.h"
 #include "base/error.h"
 
+#define NODE_RANKS_MAX 65536u
+
 static const struct sti_opts_type explain_opts_type = {"stk_explain_opts", sizeof(stk_explain_opts),
                                                        sizeof(stk_explain_opts)};
 static const struct sti_opts_type loader_opts_type = {"stk_loader_opts", sizeof(stk_loader_opts),
@@ -22,10 +24,10 @@ sti_explain_opts_take(struct sti_explain_opts *own, const stk_explain_opts *opts
 
     if (rc == 0 && (!told->loader || !(told->compute_s >= 0) || told->compute_s > 1e9 ||
                     told->queue_depth > 1024 || told->is_warm > 1 || told->has_peers > 1 ||
-                    told->reserved != 0))
+                    told->node_ranks > NODE_RANKS_MAX))
         rc = sti_error_set(err, -EINVAL,
                            "loader is required, compute_s 0 .. 1e9, queue_depth 0 .. 1024, "
-                           "is_warm and has_peers 0 or 1, reserved 0");
+                           "is_warm and has_peers 0 or 1, node_ranks 0 .. 65536");
     if (rc == 0)
         rc = sti_opts_take(&own->loader, &loader_opts_type, told->loader, err);
     if (rc == 0)

@@ -128,6 +128,8 @@ explain_why(const struct sti_dataset *dataset, const stk_explain_opts *opts,
         rc = check_order(&resolved->fetcher.order, sti_dataset_count(dataset), err);
     if (rc == 0)
         rc = sti_hierarchy_parse(tiers, opts->tiers, err);
+    if (rc == 0 && opts->node_ranks > 1)
+        rc = sti_hierarchy_divide(tiers, opts->node_ranks, err);
     if (rc < 0)
         goto out;
     fill_scenario(scenario, resolved, tiers);

@@ -190,21 +190,16 @@ static int
 divide_tiers(struct sti_engine *engine, const stk_comm_opts *opts, stk_error *err)
 {
     struct sti_hierarchy *part = &engine->hierarchy;
+    struct sti_hierarchy divided = *part;
     struct sti_node_part *node = &engine->node;
 
     sti_peers_node(engine->peers, &node->at, &node->n);
     node->is_apart = opts->tiers_per_rank == 1;
-    if (part->n_ssds > 0 && node->n > STI_SSD_SLOTS_MAX)
-        return sti_error_set(err, -E2BIG,
-                             "tiers: %" PRIu32 " ranks of this machine share %s, and %u are the "
-                             "most that can share an SSD tier; leave it out",
-                             node->n, part->ssds[0].path, STI_SSD_SLOTS_MAX);
-    if (node->is_apart)
-        return 0;
-    part->ram_bytes /= node->n;
-    for (uint32_t at = 0; at < part->n_ssds; at++)
-        part->ssds[at].n_bytes = (part->ssds[at].n_bytes + node->n - 1) / node->n;
-    return 0;
+    /* Also of ranks that have tiers of their own: caches of one directory have slots. */
+    int rc = sti_hierarchy_divide(&divided, node->n, err);
+    if (rc == 0 && !node->is_apart)
+        *part = divided;
+    return rc;
 }
 
 static int

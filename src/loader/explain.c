@@ -577,6 +577,8 @@ take_tiers(struct walk *walk, stk_error *err)
     if (!tiers)
         return sti_error_set(err, -ENOMEM, "no memory for the tiers");
     int rc = sti_hierarchy_parse(tiers, walk->opts->tiers, err);
+    if (rc == 0 && walk->opts->node_ranks > 1)
+        rc = sti_hierarchy_divide(tiers, walk->opts->node_ranks, err);
     for (uint32_t at = 0; rc == 0 && at < tiers->n_ssds; at++)
         ssd_bytes += tiers->ssds[at].n_bytes;
     uint64_t ram_bytes = tiers->ram_bytes;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parsing the tiers of a node. Pure. */
+/* Parsing the tiers of a node, and dividing them. Pure. */
 #include "model/hierarchy.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -104,4 +105,18 @@ sti_hierarchy_parse(struct sti_hierarchy *ret_hierarchy, const char *text, stk_e
     if (rc == 0)
         *ret_hierarchy = hierarchy;
     return rc;
+}
+
+int
+sti_hierarchy_divide(struct sti_hierarchy *hierarchy, uint32_t n, stk_error *err)
+{
+    if (hierarchy->n_ssds > 0 && n > STI_SSD_SLOTS_MAX)
+        return sti_error_set(err, -E2BIG,
+                             "tiers: %" PRIu32 " ranks of this machine share %s, and %u are the "
+                             "most that can share an SSD tier; leave it out",
+                             n, hierarchy->ssds[0].path, STI_SSD_SLOTS_MAX);
+    hierarchy->ram_bytes /= n;
+    for (uint32_t at = 0; at < hierarchy->n_ssds; at++)
+        hierarchy->ssds[at].n_bytes = (hierarchy->ssds[at].n_bytes + n - 1) / n;
+    return 0;
 }

@@ -32,6 +32,14 @@ struct sti_hierarchy {
 int
 sti_hierarchy_parse(struct sti_hierarchy *ret_hierarchy, const char *text, stk_error *err);
 
+/*
+ * Makes of a machine's tiers the part that each of n of its ranks has, 1 at least; SSDs in whole
+ * bytes, rounded up. Errors: -E2BIG n is more than STI_SSD_SLOTS_MAX, and there is an SSD; err
+ * names it.
+ */
+int
+sti_hierarchy_divide(struct sti_hierarchy *hierarchy, uint32_t n, stk_error *err);
+
 /* Parses a size: digits with an optional suffix K, M, G or T (powers of 1024). 0 or
  * -EINVAL. */
 int
