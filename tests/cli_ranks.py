@@ -50,11 +50,12 @@ def free_port():
 class Job:
     """Ranks that were started together."""
 
-    def __init__(self, stoker, folder, options, launcher="torch", each=None, quiet=True):
+    def __init__(self, stoker, folder, options, launcher="torch", each=None, quiet=True,
+                 tier="ram:64M"):
         port = free_port()
         self.ranks = []
         command = [stoker, "bench", "load", folder, "--json", "--quiet",
-                   "--crc", "--layout", "raw", "--seed", "3", "--tier", "ram:64M"]
+                   "--crc", "--layout", "raw", "--seed", "3", "--tier", tier]
         if os.path.isdir(folder):
             command += ["--format", "folder"]
         if not quiet:
@@ -209,6 +210,18 @@ def test_told(failures, stoker, path):
             failures.check(abs(paper["origin"] - simulated["steady_origin_share"]) <= 0.02 and
                            abs(paper["local"] - simulated["steady_local_share"]) <= 0.02,
                            f"rank {rank}: paper is told {paper}, simulated {simulated}")
+    # RAM for half of all, which the ranks of this machine share.
+    job = Job(stoker, path, "--format record --record-bytes 2000 --batch 4 --epochs 8 --explain "
+              f"--staging-bytes {32 * n_bytes}", tier=f"ram:{n_bytes * samples // 2}")
+    for rank, result in enumerate(job.end()):
+        failures.check(result is not None, f"shared: rank {rank} failed: {job.errors[rank]}")
+        if result is None:
+            continue
+        run, told = result["shares"]["run"], result["shares"]["told"]
+        failures.check(0.3 < told["origin"] < 0.9, f"shared: rank {rank} is told {told}")
+        for source, share in run.items():
+            failures.check(abs(share - told[source]) <= 0.02,
+                           f"shared, rank {rank}: {source} {share}, told {told[source]}")
 
 
 def main():
