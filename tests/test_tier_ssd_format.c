@@ -145,21 +145,6 @@ test_places_fit_in_blocks(void **state)
     }
 }
 
-static void
-test_copy_makes_the_crc(void **state)
-{
-    static char from[200000], to[200000];
-
-    (void)state;
-    for (uint64_t at = 0; at < sizeof(from); at++)
-        from[at] = (char)(at * 31 + at / 977);
-    for (uint64_t n = 0; n <= sizeof(from); n += 1 + n / 3) {
-        memset(to, 0, sizeof(to));
-        assert_int_equal(sti_ssd_copy(to, from, n), sti_crc32c(0, from, n));
-        assert_memory_equal(to, from, n);
-    }
-}
-
 int
 main(void)
 {
@@ -170,7 +155,6 @@ main(void)
         cmocka_unit_test(test_head),
         cmocka_unit_test(test_golden),
         cmocka_unit_test(test_places_fit_in_blocks),
-        cmocka_unit_test(test_copy_makes_the_crc),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

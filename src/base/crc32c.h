@@ -11,4 +11,9 @@
 uint32_t
 sti_crc32c(uint32_t crc, const void *bytes, size_t n_bytes);
 
+/* Copies bytes and gives the CRC of the copy, which is summed up while it is in the cache: what
+ * it was copied from may be somebody else's to change. They do not overlap. */
+uint32_t
+sti_crc32c_copy(void *into, const void *from, size_t n_bytes);
+
 #endif

@@ -181,9 +181,11 @@ struct sti_comm_request {
     int result;
     int code;
     uint64_t n_bytes;
-    uint32_t crc; /* CRC-32C of the bytes as the owner has it; not checked here */
+    uint32_t crc; /* CRC-32C of the bytes as the owner has it; not compared here */
     bool has_crc;
-    bool is_promised; /* the peer has said that it is going to answer */
+    bool is_summed;    /* the bytes were summed up as they were copied to their place */
+    uint32_t came_crc; /* and that is their CRC */
+    bool is_promised;  /* the peer has said that it is going to answer */
     /* Where may_lie: NULL, or the answer's bytes in the peer's own memory, to be copied from
      * there, by any thread, until sti_comm_took(), which has to be called once. What was copied
      * is right where its CRC is. */

@@ -10,7 +10,6 @@
 #include "comm/method.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -187,16 +186,6 @@ local_send(struct sti_link *link, struct sti_link_send *send)
     sti_mutex_unlock(&hub->lock);
 }
 
-static int
-local_pull(struct sti_link *link, struct sti_link_body *body, void *into,
-           struct sti_link_pull *pull)
-{
-    (void)link;
-    (void)pull;
-    memcpy(into, body->bytes, body->n_bytes);
-    return 1;
-}
-
 /* Takes what a rank has not looked at yet back from it: it is not going to be answered. */
 static void
 local_drop(struct sti_link *link, uint32_t peer)
@@ -346,7 +335,6 @@ const struct sti_method sti_method_local = {
     .address = local_address,
     .meet = local_meet,
     .send = local_send,
-    .pull = local_pull,
     .drop = local_drop,
     .fd = local_fd,
     .arm = local_arm,

@@ -36,7 +36,7 @@ struct sti_link_send {
 /* The body of a message that has arrived; valid during the call that brings it. */
 struct sti_link_body {
     uint64_t n_bytes;
-    const void *bytes; /* NULL: it still lies at the sender */
+    const void *bytes; /* NULL: it still lies at the sender, and has to be pulled */
     void *handle;      /* the method's */
     bool is_taken;     /* the method's: it is being pulled */
 };
@@ -52,8 +52,8 @@ struct sti_link_pull {
     int code;
 };
 
-/* What a link calls. A body that is not pulled in the call is dropped, and its sender told
- * that it was sent. */
+/* What a link calls. A body that is not taken in the call is dropped, and its sender told that
+ * it was sent. */
 struct sti_link_events {
     void *context;
     void (*message)(void *context, const void *head, size_t n_head, struct sti_link_body *body);
@@ -85,7 +85,8 @@ struct sti_method {
 
     void (*send)(struct sti_link *link, struct sti_link_send *send);
 
-    /* Brings a body. 1: it is there; 0: done will be called; else an error. */
+    /* Brings a body that still lies at the sender. 1: it is there; 0: done will be called; else
+     * an error. NULL of a method whose bodies come with their heads. */
     int (*pull)(struct sti_link *link, struct sti_link_body *body, void *into,
                 struct sti_link_pull *pull);
 

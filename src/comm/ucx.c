@@ -275,10 +275,6 @@ ucx_pull(struct sti_link *link, struct sti_link_body *body, void *into, struct s
         .user_data = pull,
     };
 
-    if (body->bytes) {
-        memcpy(into, body->bytes, body->n_bytes);
-        return 1;
-    }
     pull->owner = link;
     pull->next = link->pulling;
     pull->link = &link->pulling;

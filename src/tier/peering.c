@@ -14,7 +14,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <stddef.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/crc32c.h"
@@ -34,7 +33,6 @@
 #define TELL_SOON_NS (STI_NS_PER_S / 100)
 #define SUMS_PER_STEP 4 /* of the loop, which has more to do */
 #define SUMS_PER_HELPER 4u
-#define COPY_BYTES (UINT64_C(32) << 10) /* stays in a processor's cache until it is summed */
 /* Less than this is summed by the loop: a hand-over would cost more. */
 #define SUM_AT_ONCE_BYTES (UINT64_C(128) << 10)
 
@@ -128,25 +126,11 @@ sti_peering_plan(struct sti_peering *peering, const struct sti_holders_opts *opt
 
 /* ---- sums ---- */
 
-/* The CRC is that of what was copied: what it was copied from may be another process's to
- * change. */
 static void
 make_sum(struct sti_sum *sum)
 {
-    const char *from = sum->bytes;
-    char *into = sum->into;
-
-    sum->crc = 0;
-    if (!into) {
-        sum->crc = sti_crc32c(0, from, sum->n_bytes);
-        return;
-    }
-    for (uint64_t at = 0; at < sum->n_bytes; at += COPY_BYTES) {
-        uint64_t n = sum->n_bytes - at < COPY_BYTES ? sum->n_bytes - at : COPY_BYTES;
-
-        memcpy(into + at, from + at, n);
-        sum->crc = sti_crc32c(sum->crc, into + at, n);
-    }
+    sum->crc = sum->into ? sti_crc32c_copy(sum->into, sum->bytes, sum->n_bytes)
+                         : sti_crc32c(0, sum->bytes, sum->n_bytes);
 }
 
 static void

@@ -88,6 +88,17 @@ take_bytes(struct sti_fetch *fetch)
 }
 
 static void
+compare(struct sti_fetch *fetch, uint32_t crc)
+{
+    if (crc == fetch->request.crc) {
+        take_bytes(fetch);
+        return;
+    }
+    fetch->peering->n_corrupt++;
+    fail(fetch);
+}
+
+static void
 on_summed(struct sti_sum *sum)
 {
     struct sti_fetch *fetch =
@@ -95,12 +106,7 @@ on_summed(struct sti_sum *sum)
 
     if (fetch->request.lies)
         sti_comm_took(fetch->peering->opts.comm, &fetch->request);
-    if (sum->crc == fetch->request.crc) {
-        take_bytes(fetch);
-        return;
-    }
-    fetch->peering->n_corrupt++;
-    fail(fetch);
+    compare(fetch, sum->crc);
 }
 
 static void
@@ -125,6 +131,10 @@ on_done(struct sti_comm_request *request)
         if (request->lies)
             sti_comm_took(fetch->peering->opts.comm, request);
         fail(fetch);
+        return;
+    }
+    if (request->is_summed) {
+        compare(fetch, request->came_crc);
         return;
     }
     fetch->sum = (struct sti_sum){.bytes = request->lies ? request->lies : request->into,

@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/crc32c.h"
 #include "tier/ssd_internal.h"
 
 /* ---- places ------------------------------------------------------------------------ */
@@ -317,7 +318,7 @@ sti_ssd_fill(struct sti_ssd *ssd, struct sti_ssd_slot slot, const void *bytes)
     struct sti_ssd_record *record = &segment->records[slot.record].record;
     char *header = segment->bytes + (record->offset - segment->offset);
 
-    record->crc = sti_ssd_copy(header + STI_SSD_HEADER_BYTES, bytes, record->n_bytes);
+    record->crc = sti_crc32c_copy(header + STI_SSD_HEADER_BYTES, bytes, record->n_bytes);
     sti_ssd_header_encode(header, &ssd->parts[segment->dir].dir.identity, record);
 }
 

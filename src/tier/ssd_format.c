@@ -31,7 +31,6 @@
 #include "base/crc32c.h"
 
 #define BLOCK_BYTES 512u
-#define COPY_BYTES (UINT64_C(32) << 10) /* stays in the first-level cache between the two */
 
 static const char header_magic[4] = {'S', 'T', 'K', 's'};
 static const char head_magic[8] = {'S', 'T', 'K', 'c', 'a', 'c', 'h', 'e'};
@@ -160,18 +159,4 @@ sti_ssd_entry_decode(const void *entry, const struct sti_ssd_identity *identity,
     ret_record->n_bytes = get_u32(entry, 16);
     ret_record->crc = get_u32(entry, 20);
     return true;
-}
-
-uint32_t
-sti_ssd_copy(void *to, const void *from, uint64_t n_bytes)
-{
-    uint32_t crc = 0;
-
-    for (uint64_t at = 0; at < n_bytes; at += COPY_BYTES) {
-        uint64_t n = n_bytes - at < COPY_BYTES ? n_bytes - at : COPY_BYTES;
-
-        memcpy((char *)to + at, (const char *)from + at, n);
-        crc = sti_crc32c(crc, (const char *)to + at, n);
-    }
-    return crc;
 }

@@ -63,8 +63,4 @@ bool
 sti_ssd_entry_decode(const void *entry, const struct sti_ssd_identity *identity,
                      struct sti_ssd_record *ret_record);
 
-/* Copies a sample and makes its CRC in one pass. Any thread. */
-uint32_t
-sti_ssd_copy(void *to, const void *from, uint64_t n_bytes);
-
 #endif
