@@ -10,9 +10,10 @@ shm: two processes of one machine, over shared memory.
 Of the two ranks, one has memory for the whole data set and the other for hardly more than what it
 stages: it fetches from its peer nearly all that it reads, batch by batch, checksums compared.
 The contender is `ucx_perftest -t ucp_am_bw` with messages of the same size over the same
-transports (Debian: ucx-utils), once as it is and once with its -e, which asks UCX to tell of peers
-that are lost as Stoker does; that rules some transports out. Runs are interleaved; medians are
-printed, and the shares. --busy keeps one core busy beside all.
+transports (Debian: ucx-utils): as it is, where the same message goes on from one cache to another;
+out of and into as much memory as the samples fill (ucx_walk.c); and with its -e, which asks UCX to
+tell of peers that are lost as Stoker does, and rules some transports out. Runs are interleaved;
+medians are printed, and the shares. --busy keeps one core busy beside all.
 
 BUILD build directory (release), WORK where the data set lies (in memory: /dev/shm)."""
 import argparse
@@ -110,10 +111,13 @@ def run_stoker(link):
     return n_bytes / sum(epoch["seconds"] for epoch in later) / 1e6
 
 
-def run_ucx(link, *options):
+def run_ucx(link, *options, walks=False):
     """MB/s of UCX's own benchmark."""
     port = free_port()
     more = {"UCX_TLS": link.transports, "UCX_WARN_UNUSED_ENV_VARS": "n"}
+    if walks:
+        more["LD_PRELOAD"] = os.path.join(BUILD, "bench", "ucx_walk.so")
+        more["WALK_BYTES"] = str(SAMPLES * SAMPLE)
     if link.hosts:
         more["UCX_NET_DEVICES"] = "eth0"
     command = ["ucx_perftest", "-t", "ucp_am_bw", "-s", str(SAMPLE), "-n", "20000", "-w", "500",
@@ -132,7 +136,8 @@ def busy():
 
 def measure(link, rounds, is_busy):
     runs = {"stoker": lambda: run_stoker(link), "ucx_perftest": lambda: run_ucx(link),
-            "ucx_perftest -e": lambda: run_ucx(link, "-e")}
+            "of as much memory": lambda: run_ucx(link, walks=True),
+            "told of losses (-e)": lambda: run_ucx(link, "-e")}
     rates = {name: [] for name in runs}
     for _ in range(rounds):
         beside = busy() if is_busy else None
@@ -147,7 +152,7 @@ def measure(link, rounds, is_busy):
     print(f"{link.name}{' beside a busy core' if is_busy else ''}")
     for name, seen in rates.items():
         middle = statistics.median(seen)
-        print(f"  {name:16} {middle:6.0f} MB/s  {100 * ours / middle:4.0f} %  "
+        print(f"  {name:20} {middle:6.0f} MB/s  {100 * ours / middle:4.0f} %  "
               f"({' '.join(f'{rate:.0f}' for rate in seen)})", flush=True)
 
 
