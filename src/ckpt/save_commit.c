@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A save as a row of stages: parts are made, written, synced, closed and their
- * directories synced; the writers vote; the coordinator of several puts together what they
- * have written and writes the header of that, in the same way; it writes the manifest into a
- * directory of its own and renames that to step-N, the one commit point; then the parent
- * is synced and the save is acknowledged. Each stage starts operations and is over when
- * all have ended; the order of stages is the order of the guarantee.
+ * How a save goes through its stages (save_protocol.c): each starts operations and is over when
+ * all have ended.
  *
  * After a failure no stage is tried again. What was made is removed, unless the rename
  * was started: then the checkpoint may be there, and its parts stay.
@@ -60,6 +56,9 @@ sti_save_fail(struct sti_save *save, const struct sti_stripe *stripe, const char
 
 /* ---- starting operations ----------------------------------------------------------- */
 
+static const struct sti_stage_run *
+current_run(const struct sti_save *save);
+
 static void
 on_done(struct sti_aio_op *op)
 {
@@ -67,12 +66,16 @@ on_done(struct sti_aio_op *op)
     struct sti_save *save = chore->save;
     const struct sti_stage *stage = sti_stage_current(save);
     int rc = op->result < 0 ? op->result : 0;
+    char what[64];
 
     save->n_pending--;
     if (stage->check)
         rc = stage->check(save, chore);
-    if (rc < 0 && !save->is_undoing)
-        sti_save_fail(save, chore->stripe, stage->name, rc);
+    if (rc == 0 || save->is_undoing)
+        return;
+    const char *of = current_run(save)->of;
+    (void)snprintf(what, sizeof(what), "%s%s%s", stage->name, of ? " of " : "", of ? of : "");
+    sti_save_fail(save, chore->stripe, what, rc);
 }
 
 void
@@ -115,155 +118,6 @@ sti_stage_start_work(struct sti_save *save, sti_aio_fn work)
                                                       .work = work,
                                                       .work_lane = STI_LANE_NORMAL});
 }
-
-/* ---- their order -------------------------------------------------------------------- */
-
-static const struct sti_stage stages[] = {
-    {"make directory", sti_stage_make_dirs, sti_stage_check_made, NULL, STI_STAGE_ALL},
-    {"create", sti_stage_open_parts, sti_stage_check_opened, NULL, STI_STAGE_ALL},
-    {"reserve space", sti_stage_reserve, sti_stage_check_reserved, NULL, STI_STAGE_ALL},
-    {"write", sti_stage_begin_writing, NULL, sti_stage_is_written, STI_STAGE_ALL},
-    {"set size", sti_stage_set_sizes, NULL, NULL, STI_STAGE_ALL},
-    {"sync", sti_stage_sync_parts, NULL, NULL, STI_STAGE_ALL},
-    {"close", sti_stage_close_parts, sti_stage_check_closed, NULL, STI_STAGE_ALL},
-    {"sync directory", sti_stage_sync_part_dirs, NULL, NULL, STI_STAGE_ALL},
-    {"sync root", sti_stage_sync_roots, NULL, NULL, STI_STAGE_ALL},
-    {"make the ballot", sti_stage_make_ballot, sti_stage_check_ballot, NULL, STI_STAGE_ALL},
-    {"vote", sti_stage_vote, NULL, sti_stage_is_tallied, STI_STAGE_ALL},
-    {"put the ballots together", sti_stage_put_together, sti_stage_check_merged, NULL,
-     STI_STAGE_FIRST},
-    {"make the header's directory", sti_stage_make_dirs, sti_stage_check_made, NULL,
-     STI_STAGE_FIRST},
-    {"create the header", sti_stage_open_parts, sti_stage_check_opened, NULL, STI_STAGE_FIRST},
-    {"reserve the header's space", sti_stage_reserve, sti_stage_check_reserved, NULL,
-     STI_STAGE_FIRST},
-    {"write the header", sti_stage_begin_writing, NULL, sti_stage_is_written, STI_STAGE_FIRST},
-    {"set the header's size", sti_stage_set_sizes, NULL, NULL, STI_STAGE_FIRST},
-    {"sync the header", sti_stage_sync_parts, NULL, NULL, STI_STAGE_FIRST},
-    {"close the header", sti_stage_close_parts, sti_stage_check_closed, NULL, STI_STAGE_FIRST},
-    {"sync the header's directory", sti_stage_sync_part_dirs, NULL, NULL, STI_STAGE_FIRST},
-    {"sync the header's root", sti_stage_sync_roots, NULL, NULL, STI_STAGE_FIRST},
-    {"look for the parts", sti_stage_look_for_parts, sti_stage_check_seen, NULL, STI_STAGE_FIRST},
-    {"make the manifest's directory", sti_stage_make_commit_dir, sti_stage_check_commit_dir, NULL,
-     STI_STAGE_FIRST},
-    {"create the manifest", sti_stage_open_manifest, sti_stage_check_manifest_opened, NULL,
-     STI_STAGE_FIRST},
-    {"write the manifest", sti_stage_write_manifest, sti_stage_check_manifest_written, NULL,
-     STI_STAGE_FIRST},
-    {"sync the manifest", sti_stage_sync_manifest, NULL, NULL, STI_STAGE_FIRST},
-    {"close the manifest", sti_stage_close_manifest, sti_stage_check_closed, NULL, STI_STAGE_FIRST},
-    {"sync the manifest's directory", sti_stage_sync_commit_dir, NULL, NULL, STI_STAGE_FIRST},
-    {"commit", sti_stage_commit, sti_stage_check_committed, NULL, STI_STAGE_FIRST},
-    {"sync after the commit", sti_stage_sync_directory, NULL, NULL, STI_STAGE_FIRST},
-    {"decide", sti_stage_decide, NULL, sti_stage_is_decided, STI_STAGE_ALL},
-    {"acknowledge", sti_stage_acknowledge, NULL, NULL, STI_STAGE_ALL},
-};
-#define N_STAGES (sizeof(stages) / sizeof(stages[0]))
-
-static const struct sti_stage drain_stages[] = {
-    {"make directory", sti_stage_make_dirs, sti_stage_check_made, NULL, STI_STAGE_ALL},
-    {"open what was saved", sti_stage_open_sources, sti_stage_check_source_opened, NULL,
-     STI_STAGE_ALL},
-    {"create", sti_stage_open_parts, sti_stage_check_opened, NULL, STI_STAGE_ALL},
-    {"reserve space", sti_stage_reserve, sti_stage_check_reserved, NULL, STI_STAGE_ALL},
-    {"write", sti_stage_begin_writing, NULL, sti_stage_is_written, STI_STAGE_ALL},
-    {"set size", sti_stage_set_sizes, NULL, NULL, STI_STAGE_ALL},
-    {"sync", sti_stage_sync_parts, NULL, NULL, STI_STAGE_ALL},
-    {"close", sti_stage_close_parts, sti_stage_check_closed, NULL, STI_STAGE_ALL},
-    {"close what was saved", sti_stage_close_sources, sti_stage_check_source_closed, NULL,
-     STI_STAGE_ALL},
-    {"sync directory", sti_stage_sync_part_dirs, NULL, NULL, STI_STAGE_ALL},
-    {"sync root", sti_stage_sync_roots, NULL, NULL, STI_STAGE_ALL},
-    {"make the ballot", sti_stage_make_short_ballot, NULL, NULL, STI_STAGE_ALL},
-    {"vote", sti_stage_vote, NULL, sti_stage_is_tallied, STI_STAGE_ALL},
-    {"look for the parts", sti_stage_look_for_all, sti_stage_check_seen, NULL, STI_STAGE_FIRST},
-    {"make the manifest's directory", sti_stage_make_commit_dir, sti_stage_check_commit_dir, NULL,
-     STI_STAGE_FIRST},
-    {"create the manifest", sti_stage_open_manifest, sti_stage_check_manifest_opened, NULL,
-     STI_STAGE_FIRST},
-    {"write the manifest", sti_stage_write_manifest, sti_stage_check_manifest_written, NULL,
-     STI_STAGE_FIRST},
-    {"sync the manifest", sti_stage_sync_manifest, NULL, NULL, STI_STAGE_FIRST},
-    {"close the manifest", sti_stage_close_manifest, sti_stage_check_closed, NULL, STI_STAGE_FIRST},
-    {"sync the manifest's directory", sti_stage_sync_commit_dir, NULL, NULL, STI_STAGE_FIRST},
-    {"commit", sti_stage_commit, sti_stage_check_committed, NULL, STI_STAGE_FIRST},
-    {"sync after the commit", sti_stage_sync_directory, NULL, NULL, STI_STAGE_FIRST},
-    {"decide", sti_stage_decide, NULL, sti_stage_is_decided, STI_STAGE_ALL},
-    {"acknowledge", sti_stage_acknowledge, NULL, NULL, STI_STAGE_ALL},
-};
-#define N_DRAIN_STAGES (sizeof(drain_stages) / sizeof(drain_stages[0]))
-
-/* Of nodes with roots of their own: the manifest comes with the verdict, every keeper commits it,
- * and a second vote makes sure that all have. */
-static const struct sti_stage node_stages[] = {
-    {"make directory", sti_stage_make_dirs, sti_stage_check_made, NULL, STI_STAGE_ALL},
-    {"create", sti_stage_open_parts, sti_stage_check_opened, NULL, STI_STAGE_ALL},
-    {"reserve space", sti_stage_reserve, sti_stage_check_reserved, NULL, STI_STAGE_ALL},
-    {"write", sti_stage_begin_writing, NULL, sti_stage_is_written, STI_STAGE_ALL},
-    {"set size", sti_stage_set_sizes, NULL, NULL, STI_STAGE_ALL},
-    {"sync", sti_stage_sync_parts, NULL, NULL, STI_STAGE_ALL},
-    {"close", sti_stage_close_parts, sti_stage_check_closed, NULL, STI_STAGE_ALL},
-    {"sync directory", sti_stage_sync_part_dirs, NULL, NULL, STI_STAGE_ALL},
-    {"sync root", sti_stage_sync_roots, NULL, NULL, STI_STAGE_ALL},
-    {"look for the step", sti_stage_look_for_step, sti_stage_check_free, NULL, STI_STAGE_KEEPERS},
-    {"make the ballot", sti_stage_make_ballot, sti_stage_check_ballot, NULL, STI_STAGE_ALL},
-    {"vote", sti_stage_vote, NULL, sti_stage_is_tallied, STI_STAGE_ALL},
-    {"put the ballots together", sti_stage_put_together, sti_stage_check_merged, NULL,
-     STI_STAGE_FIRST},
-    {"make the header's directory", sti_stage_make_dirs, sti_stage_check_made, NULL,
-     STI_STAGE_FIRST},
-    {"create the header", sti_stage_open_parts, sti_stage_check_opened, NULL, STI_STAGE_FIRST},
-    {"reserve the header's space", sti_stage_reserve, sti_stage_check_reserved, NULL,
-     STI_STAGE_FIRST},
-    {"write the header", sti_stage_begin_writing, NULL, sti_stage_is_written, STI_STAGE_FIRST},
-    {"set the header's size", sti_stage_set_sizes, NULL, NULL, STI_STAGE_FIRST},
-    {"sync the header", sti_stage_sync_parts, NULL, NULL, STI_STAGE_FIRST},
-    {"close the header", sti_stage_close_parts, sti_stage_check_closed, NULL, STI_STAGE_FIRST},
-    {"sync the header's directory", sti_stage_sync_part_dirs, NULL, NULL, STI_STAGE_FIRST},
-    {"sync the header's root", sti_stage_sync_roots, NULL, NULL, STI_STAGE_FIRST},
-    {"encode the manifest", sti_stage_encode, sti_stage_check_encoded, NULL, STI_STAGE_FIRST},
-    {"publish the manifest", sti_stage_publish, NULL, sti_stage_is_published, STI_STAGE_ALL},
-    {"fetch the manifest", sti_stage_fetch, NULL, sti_stage_is_fetched, STI_STAGE_KEEPERS},
-    {"make the manifest's directory", sti_stage_make_keepers_dir, sti_stage_check_keepers_dir, NULL,
-     STI_STAGE_KEEPERS},
-    {"create the manifest", sti_stage_open_manifest, sti_stage_check_manifest_opened, NULL,
-     STI_STAGE_KEEPERS},
-    {"write the manifest", sti_stage_write_manifest, sti_stage_check_manifest_written, NULL,
-     STI_STAGE_KEEPERS},
-    {"sync the manifest", sti_stage_sync_manifest, NULL, NULL, STI_STAGE_KEEPERS},
-    {"close the manifest", sti_stage_close_manifest, sti_stage_check_closed, NULL,
-     STI_STAGE_KEEPERS},
-    {"sync the manifest's directory", sti_stage_sync_commit_dir, NULL, NULL, STI_STAGE_KEEPERS},
-    {"commit", sti_stage_commit, sti_stage_check_committed, NULL, STI_STAGE_KEEPERS},
-    {"sync after the commit", sti_stage_sync_directory, NULL, NULL, STI_STAGE_KEEPERS},
-    {"vote on the commit", sti_stage_vote_again, NULL, sti_stage_is_tallied, STI_STAGE_ALL},
-    {"decide", sti_stage_decide, NULL, sti_stage_is_decided, STI_STAGE_ALL},
-    {"acknowledge", sti_stage_acknowledge, NULL, NULL, STI_STAGE_ALL},
-};
-#define N_NODE_STAGES (sizeof(node_stages) / sizeof(node_stages[0]))
-
-/* Of copies from another node: their manifest is here already. */
-static const struct sti_stage pull_stages[] = {
-    {"look at the manifest", sti_stage_look_at_manifest, sti_stage_check_manifest_seen, NULL,
-     STI_STAGE_ALL},
-    {"read the manifest", sti_stage_read_manifest, sti_stage_check_manifest_read, NULL,
-     STI_STAGE_ALL},
-    {"make directory", sti_stage_make_dirs, sti_stage_check_made, NULL, STI_STAGE_ALL},
-    {"look for the copy", sti_stage_look_for_copies, sti_stage_check_no_copy, NULL, STI_STAGE_ALL},
-    {"create", sti_stage_open_parts, sti_stage_check_opened, NULL, STI_STAGE_ALL},
-    {"reserve space", sti_stage_reserve, sti_stage_check_reserved, NULL, STI_STAGE_ALL},
-    {"write", sti_stage_begin_writing, NULL, sti_stage_is_written, STI_STAGE_ALL},
-    {"set size", sti_stage_set_sizes, NULL, NULL, STI_STAGE_ALL},
-    {"sync", sti_stage_sync_parts, NULL, NULL, STI_STAGE_ALL},
-    {"close", sti_stage_close_parts, sti_stage_check_closed, NULL, STI_STAGE_ALL},
-    {"name the copy", sti_stage_name_copies, sti_stage_check_named, NULL, STI_STAGE_ALL},
-    {"sync directory", sti_stage_sync_part_dirs, NULL, NULL, STI_STAGE_ALL},
-    {"sync root", sti_stage_sync_roots, NULL, NULL, STI_STAGE_ALL},
-    {"vote on the copy", sti_stage_vote_again, NULL, sti_stage_is_tallied, STI_STAGE_ALL},
-    {"decide", sti_stage_decide, NULL, sti_stage_is_decided, STI_STAGE_ALL},
-    {"acknowledge", sti_stage_acknowledge, NULL, NULL, STI_STAGE_ALL},
-};
-#define N_PULL_STAGES (sizeof(pull_stages) / sizeof(pull_stages[0]))
 
 /* ---- undoing ----------------------------------------------------------------------- */
 
@@ -332,45 +186,49 @@ remove_dirs(struct sti_save *save)
 }
 
 static const struct sti_stage undo_stages[] = {
-    {"vote", vote_against, NULL, sti_stage_is_decided, STI_STAGE_ALL},
-    {"close", close_all, sti_stage_check_closed, NULL, STI_STAGE_ALL},
-    {"close what was saved", sti_stage_close_sources, sti_stage_check_source_closed, NULL,
-     STI_STAGE_ALL},
-    {"remove", unlink_all, ignore, NULL, STI_STAGE_ALL},
-    {"remove directory", remove_dirs, ignore, NULL, STI_STAGE_ALL},
-    {"acknowledge", sti_stage_acknowledge, NULL, NULL, STI_STAGE_ALL},
+    {"vote", vote_against, NULL, sti_stage_is_decided},
+    {"close", close_all, sti_stage_check_closed, NULL},
+    {"close what was saved", sti_stage_close_sources, sti_stage_check_source_closed, NULL},
+    {"remove", unlink_all, ignore, NULL},
+    {"remove directory", remove_dirs, ignore, NULL},
+    {"acknowledge", sti_stage_acknowledge, NULL, NULL},
 };
-#define N_UNDO_STAGES (sizeof(undo_stages) / sizeof(undo_stages[0]))
+static const struct sti_stage_run undo[] = {STI_STAGE_RUN(undo_stages, STI_STAGE_ALL, NULL), {0}};
+
+/* ---- going on ---------------------------------------------------------------------- */
+
+static const struct sti_stage_run *
+current_run(const struct sti_save *save)
+{
+    const struct sti_stage_run *runs = save->is_undoing ? undo : sti_stage_protocol(save);
+
+    return &runs[save->run];
+}
 
 const struct sti_stage *
 sti_stage_current(const struct sti_save *save)
 {
-    return save->is_undoing            ? &undo_stages[save->stage]
-           : save->is_drain            ? &drain_stages[save->stage]
-           : save->is_pull             ? &pull_stages[save->stage]
-           : save->saver->opts.commits ? &node_stages[save->stage]
-                                       : &stages[save->stage];
+    return &current_run(save)->stages[save->stage];
 }
-
-static size_t
-count_stages(const struct sti_save *save)
-{
-    return save->is_undoing            ? N_UNDO_STAGES
-           : save->is_drain            ? N_DRAIN_STAGES
-           : save->is_pull             ? N_PULL_STAGES
-           : save->saver->opts.commits ? N_NODE_STAGES
-                                       : N_STAGES;
-}
-
-/* ---- going on ---------------------------------------------------------------------- */
 
 static void
 begin_undoing(struct sti_save *save)
 {
     save->is_undoing = true;
     save->first_stripe = 0;
+    save->run = 0;
     save->stage = 0;
     save->is_started = false;
+}
+
+static void
+go_on(struct sti_save *save)
+{
+    save->is_started = false;
+    if (++save->stage < current_run(save)->n)
+        return;
+    save->stage = 0;
+    save->run++;
 }
 
 static bool
@@ -382,7 +240,7 @@ is_idle(const struct sti_save *save)
 static bool
 is_mine(const struct sti_save *save)
 {
-    switch (sti_stage_current(save)->whose) {
+    switch (current_run(save)->whose) {
     case STI_STAGE_ALL:
         return true;
     case STI_STAGE_FIRST:
@@ -417,10 +275,9 @@ sti_save_advance(struct sti_save *save)
                 return false;
             begin_undoing(save);
         } else if (save->is_started) {
-            save->stage++;
-            save->is_started = false;
+            go_on(save);
         }
-        if (save->stage == count_stages(save))
+        if (current_run(save)->n == 0)
             return true;
         save->is_started = true;
         if (is_mine(save))

@@ -95,6 +95,7 @@ sti_save_pass_on(struct sti_save *save)
     save->manifest_done = 0;
     save->saver = drain;
     save->is_drain = true;
+    save->run = 0;
     save->stage = 0;
     save->is_started = false;
     save->can_write = false;

@@ -120,7 +120,8 @@ struct sti_save {
     bool is_released; /* nothing more will be captured: it failed */
 
     /* The loop's. */
-    uint32_t stage;
+    uint32_t run;    /* of the protocol's */
+    uint32_t stage;  /* of the run's */
     bool is_started; /* the stage */
     bool is_undoing;
     bool can_write;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stages of a save: what each starts, and how its results are looked at. save_commit.c has
+ * The stages of a save: what each starts, and how its results are looked at. save_protocol.c has
  * them in their order, which is the order of the guarantee. The loop's thread alone.
  */
 #ifndef STI_CKPT_SAVE_STAGES_H
@@ -14,17 +14,34 @@
  * check    turns an operation's result into 0 or an error; NULL: a negative one is an
  *          error.
  * is_over  NULL, or whether the stage is over when no operation is under way.
- * whose    on whom it runs; the others pass it by.
  */
-enum sti_stage_whose { STI_STAGE_ALL, STI_STAGE_FIRST, STI_STAGE_KEEPERS };
-
 struct sti_stage {
     const char *name;
     void (*start)(struct sti_save *save);
     int (*check)(struct sti_save *save, struct sti_chore *chore);
     bool (*is_over)(struct sti_save *save);
-    enum sti_stage_whose whose;
 };
+
+/* On whom stages run; the others pass them by. */
+enum sti_stage_whose { STI_STAGE_ALL, STI_STAGE_FIRST, STI_STAGE_KEEPERS };
+
+/* Stages one after the other. of: NULL, or of what, for errors. */
+struct sti_stage_run {
+    const struct sti_stage *stages;
+    uint32_t n; /* 0: there are no more runs */
+    enum sti_stage_whose whose;
+    const char *of;
+};
+
+/* A run of a whole array. */
+#define STI_STAGE_RUN(array, whose, of)                            \
+    {                                                              \
+        (array), sizeof(array) / sizeof((array)[0]), (whose), (of) \
+    }
+
+/* The runs of a save, all of which lead to its end (save_protocol.c). */
+const struct sti_stage_run *
+sti_stage_protocol(const struct sti_save *save);
 
 /* ---- what all of them use (save_commit.c) ------------------------------------------ */
 
