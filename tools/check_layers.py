@@ -41,7 +41,7 @@ ALLOWED = {room: set(below.split()) | {room} for room, below in ALLOWED.items()}
 LIBRARIES = {
     "liburing": ("src/io", "bench"),  # bench: a contender without the library
     "linux/io_uring.h": ("src/io",),
-    "ucp/": ("src/comm",),
+    "ucp/": ("src/comm", "bench"),  # bench: changes what UCX's own benchmark sends
     "uct/": ("src/comm",),
     "ucs/": ("src/comm",),
     "hdf5": ("src/format",),
@@ -129,7 +129,7 @@ PLANTED = [
     ("src/policy/sees_io.c", '#include "io/aio.h"\n', "io/ is not below"),
     ("src/ckpt/side.c", '  #  include "tier/ram.h"\n', "tier/ is not below"),
     ("src/tier/ring.c", "#include <liburing.h>\n", "src/io bench/ only"),
-    ("src/io/ucx.c", "#include <ucp/api/ucp.h>\n", "src/comm/ only"),
+    ("src/io/ucx.c", "#include <ucp/api/ucp.h>\n", "src/comm bench/ only"),
     ("src/tier/h5.c", "#include <hdf5.h>\n", "src/format/ only"),
     ("src/ckpt/crc.c", "#include <isa-l/crc.h>\n", "src/base cli/ only"),
     ("src/model/now.c", '#include "base/clock.h"\n', "is pure"),
