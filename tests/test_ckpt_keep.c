@@ -257,6 +257,10 @@ test_parts_one_by_one(void **unused)
     assert_int_equal(stk_ckpt_parts(store.ckpt, 1, STK_PARTS_VERIFY, parts, 2, &total, &err), 1);
     assert_int_equal(parts[0].state, -ENOENT);
     assert_int_equal(parts[0].flags, STK_PART_COMING);
+    assert_int_equal(stk_ckpt_prune(store.ckpt, 9, 0, NULL, NULL), 0);
+    assert_int_equal(access(coming, F_OK), 0);
+    assert_int_equal(stk_ckpt_prune(store.ckpt, 9, STK_PRUNE_ORPHANS, NULL, NULL), 0);
+    assert_int_equal(access(coming, F_OK), -1);
     assert_int_equal(mkfifo(part, 0600), 0); /* nobody waits for its writer */
     assert_int_equal(stk_ckpt_parts(store.ckpt, 1, STK_PARTS_VERIFY, parts, 2, &total, &err), 1);
     assert_int_equal(parts[0].state, -EINVAL);

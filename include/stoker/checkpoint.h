@@ -345,8 +345,9 @@ stk_ckpt_parts(stk_ckpt *ckpt, uint64_t step, uint32_t flags, stk_ckpt_part *out
                uint32_t *ret_total, stk_error *err);
 
 /* Also removes what crashed writers left: parts without a checkpoint in this directory,
- * unfinished manifests. Nobody else may be saving into the directory or the roots, and the
- * roots may not hold parts of checkpoints of another directory: those would go, too. */
+ * unfinished manifests and copies for a partner. Nobody else may be saving into the directory or
+ * the roots, and the roots may not hold parts of checkpoints of another directory: those would
+ * go, too. */
 #define STK_PRUNE_ORPHANS 1u
 
 /*
