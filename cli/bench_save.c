@@ -9,23 +9,18 @@
 #include "bench_save.h"
 
 #include <errno.h>
-#include <ftw.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "args.h"
 
 #define NS_PER_S UINT64_C(1000000000)
-#define DIR_NAME "stoker-bench-save"
-#define ALIGN_BYTES 64u
-#define PATH_BYTES 1100 /* a root is at most 1000 */
 
 struct bench {
     const char *command;
@@ -33,13 +28,8 @@ struct bench {
     struct bench_save_result *result;
     stk_engine *engine;
     stk_ckpt *ckpt;
-    char *memory; /* of all tensors */
-    uint64_t memory_bytes;
-    stk_tensor *tensors;
-    uint64_t *shapes;
-    char (*names)[32];
-    char *dirs[CLI_MAX_TEXTS]; /* ours, in each root */
-    char *roots;
+    struct bench_state state;
+    struct bench_dirs dirs;
     uint64_t step;
 };
 
@@ -99,177 +89,70 @@ rank_of(const struct bench *bench)
     return bench->request->engine.comm ? bench->request->engine.comm->rank : 0;
 }
 
-/* ---- the state --------------------------------------------------------------------- */
-
-/* The weight of a tensor: mixed sizes are as in a network, a few large ones and many
- * small. */
-static uint64_t
-weight(const struct bench_save_request *request, uint64_t idx)
-{
-    static const uint64_t mixed[] = {4096, 1, 1024, 3, 1024, 64, 4096, 1, 2048, 17, 512, 5};
-
-    return request->equal ? 1 : mixed[idx % (sizeof(mixed) / sizeof(mixed[0]))];
-}
-
-static int
-make_memory(struct bench *bench)
-{
-    const struct bench_save_request *request = bench->request;
-
-    bench->memory_bytes = request->bytes + request->tensors * (ALIGN_BYTES + 8);
-    bench->memory =
-        mmap(NULL, bench->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    bench->tensors = calloc(request->tensors, sizeof(*bench->tensors));
-    bench->shapes = calloc(request->tensors, sizeof(*bench->shapes));
-    bench->names = calloc(request->tensors, sizeof(*bench->names));
-    if (bench->memory == MAP_FAILED || !bench->tensors || !bench->shapes || !bench->names) {
-        bench->memory = bench->memory == MAP_FAILED ? NULL : bench->memory;
-        return cli_error(bench->command, "no memory for %" PRIu64 " bytes of tensors",
-                         request->bytes);
-    }
-    (void)madvise(bench->memory, bench->memory_bytes, MADV_HUGEPAGE); /* advice: fine without */
-    for (uint64_t at = 0; at < bench->memory_bytes; at += 8) {
-        uint64_t word = at * UINT64_C(0x9e3779b97f4a7c15);
-
-        memcpy(bench->memory + at, &word,
-               bench->memory_bytes - at < 8 ? bench->memory_bytes - at : 8);
-    }
-    return CLI_OK;
-}
-
-static int
-make_state(struct bench *bench)
-{
-    const struct bench_save_request *request = bench->request;
-    uint64_t sum = 0;
-    uint64_t left = request->bytes / 4;
-    char *at;
-    int rc = make_memory(bench);
-
-    if (rc != CLI_OK)
-        return rc;
-    at = bench->memory;
-    for (uint64_t idx = 0; idx < request->tensors; idx++)
-        sum += weight(request, idx);
-    for (uint64_t idx = 0; idx < request->tensors; idx++) {
-        const double part = (double)weight(request, idx) / (double)sum;
-        uint64_t n = (uint64_t)(part * (double)request->bytes / 4);
-
-        n = idx + 1 == request->tensors || n > left ? left : n;
-        left -= n;
-        bench->shapes[idx] = n;
-        if (request->unique)
-            (void)snprintf(bench->names[idx], sizeof(bench->names[idx]), "%" PRIu32 ".%" PRIu64,
-                           rank_of(bench), idx); /* fits */
-        else
-            (void)snprintf(bench->names[idx], sizeof(bench->names[idx]), "tensor.%" PRIu64, idx);
-        bench->tensors[idx] =
-            (stk_tensor){.name = bench->names[idx],
-                         .dtype = "F32",
-                         .shape = &bench->shapes[idx],
-                         .dims = 1,
-                         .data = at,
-                         .flags = STK_TENSOR_STABLE | (request->unique ? STK_TENSOR_UNIQUE : 0)};
-        at += (4 * n + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
-    }
-    return CLI_OK;
-}
-
-static void
-free_state(struct bench *bench)
-{
-    if (bench->memory)
-        (void)munmap(bench->memory, bench->memory_bytes); /* mapped above */
-    free(bench->tensors);
-    free(bench->shapes);
-    free(bench->names);
-}
-
 /* ---- where it goes ----------------------------------------------------------------- */
 
-static int
-remove_one(const char *path, const struct stat *found, int type, struct FTW *walk)
+/* Whether this rank removes what is in the roots, which may be its node's own. */
+static bool
+is_cleaner(const struct bench *bench)
 {
-    (void)found;
-    (void)type;
-    (void)walk;
-    return remove(path);
+    stk_engine_stats stats = {STK_ENGINE_STATS_INIT};
+
+    if (bench->request->ckpt.node_local && bench->engine &&
+        stk_engine_get_stats(bench->engine, &stats) == 0)
+        return stats.node_rank == 0;
+    return rank_of(bench) == 0;
 }
 
-/* Of ranks the first cleans up, once the others are done. */
-static void
-remove_dirs(struct bench *bench)
+static stk_ckpt_opts
+ckpt_opts(const struct bench *bench)
 {
-    for (size_t at = 0; at < bench->request->roots.count; at++) {
-        if (bench->dirs[at] && rank_of(bench) == 0)
-            /* NOLINTNEXTLINE(concurrency-mt-unsafe): one thread */
-            (void)nftw(bench->dirs[at], remove_one, 16, FTW_DEPTH | FTW_PHYS);
-        free(bench->dirs[at]);
-        bench->dirs[at] = NULL;
-    }
-    free(bench->roots);
-}
+    stk_ckpt_opts opts = bench->request->ckpt;
 
-/* A directory of ours in each root; the manifests go to the first. */
-static int
-make_dirs(struct bench *bench)
-{
-    const struct cli_texts *roots = &bench->request->roots;
-    char path[PATH_BYTES];
-    size_t used = 0;
-
-    bench->roots = calloc(roots->count, PATH_BYTES);
-    if (!bench->roots)
-        return cli_error(bench->command, "no memory");
-    for (size_t at = 0; at < roots->count; at++) {
-        char *real = realpath(roots->items[at], NULL);
-        int n = real ? snprintf(path, sizeof(path), "%s/" DIR_NAME ".%zu", real, at) : -1;
-
-        if (!real || n < 0 || n >= (int)sizeof(path)) {
-            free(real);
-            return cli_error(bench->command, "--root %s: %s", roots->items[at],
-                             strerrordesc_np(errno));
-        }
-        free(real);
-        if (rank_of(bench) == 0) /* the others have not met it yet */
-            /* Of a run that was killed. NOLINTNEXTLINE(concurrency-mt-unsafe): one thread */
-            (void)nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-        bench->dirs[at] = strdup(path);
-        if (!bench->dirs[at])
-            return cli_error(bench->command, "no memory");
-        used +=
-            (size_t)snprintf(bench->roots + used, roots->count * PATH_BYTES - used, " %s", path);
-    }
-    return CLI_OK;
+    if (bench->request->roots.count > 1)
+        opts.roots = bench->dirs.list;
+    opts.shared = bench->dirs.shared;
+    return opts;
 }
 
 static int
 open_all(struct bench *bench)
 {
-    stk_ckpt_opts opts = bench->request->ckpt;
     stk_error err;
     int rc = stk_engine_open(&bench->engine, &bench->request->engine, &err);
 
     if (rc < 0)
         return fail(bench, "cannot start the engine", rc, &err);
     bench->result->io_method = stk_engine_io_method(bench->engine);
-    if (bench->request->roots.count > 1)
-        opts.roots = bench->roots;
-    rc = stk_ckpt_open(&bench->ckpt, bench->engine, bench->dirs[0], &opts, &err);
+    const stk_ckpt_opts opts = ckpt_opts(bench);
+    rc = stk_ckpt_open(&bench->ckpt, bench->engine, bench->dirs.roots[0], &opts, &err);
     if (rc < 0)
         return fail(bench, "cannot open the checkpoint directory", rc, &err);
     return CLI_OK;
 }
 
-/* ---- saves
- *
- *
- * ---------------------------------------------------------------------------------------- */
+/* Ranks wait for each other, as they do to open anything together. */
+static int
+meet(const struct bench *bench)
+{
+    const stk_ckpt_opts opts = ckpt_opts(bench);
+    stk_ckpt *ckpt;
+    stk_error err;
+
+    if (!bench->request->engine.comm)
+        return CLI_OK;
+    int rc = stk_ckpt_open(&ckpt, bench->engine, bench->dirs.roots[0], &opts, &err);
+    if (rc < 0)
+        return fail(bench, "the ranks do not meet", rc, &err);
+    stk_ckpt_close(ckpt);
+    return CLI_OK;
+}
+
+/* ---- saves ------------------------------------------------------------------------ */
 
 static int
 begin_save(struct bench *bench)
 {
-    const stk_save save = {STK_SAVE_INIT, .step = bench->step++, .tensors = bench->tensors,
+    const stk_save save = {STK_SAVE_INIT, .step = bench->step++, .tensors = bench->state.tensors,
                            .n_tensors = (uint32_t)bench->request->tensors};
     stk_error err;
     int rc = stk_ckpt_save(bench->ckpt, &save, &err);
@@ -295,6 +178,56 @@ wait_durable(struct bench *bench)
     return rc < 0 ? fail(bench, "a save failed", rc, &err) : CLI_OK;
 }
 
+/* A wait for a level beyond the first, on a thread of its own: copies are made at once, and
+ * each has an end of its own. */
+struct copy_wait {
+    struct bench *bench;
+    stk_level level;
+    uint64_t begun_ns;
+    double seconds;
+    int result;
+    stk_error err;
+};
+
+static void *
+wait_copy(void *context)
+{
+    struct copy_wait *wait = context;
+
+    wait->result = stk_ckpt_wait(wait->bench->ckpt, wait->level, STK_FOREVER, &wait->err);
+    wait->seconds = seconds_since(wait->begun_ns);
+    return NULL;
+}
+
+/* Until all copies are durable. seconds: those of the last save's that there are. */
+static int
+wait_copies(struct bench *bench, uint64_t begun_ns, double *partner_seconds, double *shared_seconds)
+{
+    struct copy_wait partner = {bench, STK_DURABLE_PARTNER, begun_ns, 0, 0, {0}};
+    struct copy_wait shared = {bench, STK_DURABLE_SHARED, begun_ns, 0, 0, {0}};
+    stk_ckpt_status status = {STK_CKPT_STATUS_INIT};
+    pthread_t thread;
+
+    if (bench->dirs.shared && pthread_create(&thread, NULL, wait_copy, &shared) != 0)
+        return cli_error(bench->command, "no thread to wait with");
+    if (bench->request->ckpt.partner)
+        (void)wait_copy(&partner);
+    if (bench->dirs.shared)
+        (void)pthread_join(thread, NULL); /* started above */
+    if (partner.result < 0)
+        return fail(bench, "a copy to another node failed", partner.result, &partner.err);
+    if (shared.result < 0)
+        return fail(bench, "a copy to the shared directory failed", shared.result, &shared.err);
+    (void)stk_ckpt_get_status(bench->ckpt, &status); /* the size is right */
+    bench->result->partner_copies = status.partner;
+    bench->result->shared_copies = status.shared;
+    if (status.last_partner == bench->step - 1)
+        *partner_seconds = partner.seconds;
+    if (status.last_shared == bench->step - 1)
+        *shared_seconds = shared.seconds;
+    return CLI_OK;
+}
+
 static int
 measure_save(struct bench *bench, struct bench_save *save)
 {
@@ -313,6 +246,8 @@ measure_save(struct bench *bench, struct bench_save *save)
         rc = wait_durable(bench);
     save->seconds = seconds_since(begun_ns);
     save->cpu_seconds = cpu_now() - cpu;
+    if (rc == CLI_OK)
+        rc = wait_copies(bench, begun_ns, &save->partner_seconds, &save->shared_seconds);
     return rc;
 }
 
@@ -325,18 +260,21 @@ compare(const void *left, const void *right)
     return *a < *b ? -1 : *a > *b;
 }
 
-/* The median of one field of all saves. */
+/* The median of one field of all saves that have it: not each need be copied. */
 static double
 median(const struct bench_save_result *result, size_t offset)
 {
     static double values[BENCH_SAVES_MAX];
+    size_t n = 0;
 
-    for (size_t at = 0; at < result->n_saves; at++)
-        memcpy(&values[at], (const char *)&result->saves[at] + offset, sizeof(values[at]));
-    qsort(values, result->n_saves, sizeof(values[0]), compare);
-    return result->n_saves % 2
-               ? values[result->n_saves / 2]
-               : (values[result->n_saves / 2 - 1] + values[result->n_saves / 2]) / 2;
+    for (size_t at = 0; at < result->n_saves; at++) {
+        memcpy(&values[n], (const char *)&result->saves[at] + offset, sizeof(values[n]));
+        n += values[n] > 0;
+    }
+    qsort(values, n, sizeof(values[0]), compare);
+    if (n == 0)
+        return 0;
+    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
 static int
@@ -363,14 +301,13 @@ measure_saves(struct bench *bench)
                             median(result, offsetof(struct bench_save, call_seconds)),
                             median(result, offsetof(struct bench_save, first_tensor_seconds)),
                             median(result, offsetof(struct bench_save, captured_seconds)),
-                            median(result, offsetof(struct bench_save, cpu_seconds))};
+                            median(result, offsetof(struct bench_save, cpu_seconds)),
+                            median(result, offsetof(struct bench_save, partner_seconds)),
+                            median(result, offsetof(struct bench_save, shared_seconds))};
     return rc;
 }
 
-/* ---- the loop
- *
- *
- * ---------------------------------------------------------------------------------------- */
+/* ---- the loop --------------------------------------------------------------------- */
 
 static int
 run_loop(struct bench *bench, bool is_saving, double *ret_seconds)
@@ -410,6 +347,7 @@ static int
 measure_loop(struct bench *bench)
 {
     struct bench_loop *loop = &bench->result->loop;
+    double copied_seconds[2]; /* of no use here */
     /* The first iteration has no save before it to wait for. */
     const uint64_t waiting = bench->request->iterations > 1 ? bench->request->iterations - 1 : 1;
     stk_ckpt_status before = {STK_CKPT_STATUS_INIT};
@@ -430,77 +368,88 @@ measure_loop(struct bench *bench)
                           1e-9 / (double)waiting;
     loop->expected_stall_seconds = expected_stall(bench);
     loop->overhead_fraction = loop->saving_seconds / loop->plain_seconds - 1;
-    return wait_durable(bench);
+    rc = wait_durable(bench);
+    return rc == CLI_OK ? wait_copies(bench, bench_now_ns(), &copied_seconds[0], &copied_seconds[1])
+                        : rc;
 }
 
-/* ---- loading
- *
- *
- * -------------------------------------------------------------------------------------------- */
+/* ---- loading ---------------------------------------------------------------------- */
 
+/* Loads what a rank has saved. */
 static int
-load_into(struct bench *bench, stk_view *view, char *memory)
+load_into(struct bench *bench, stk_view *view, uint32_t of, char *memory, double *ret_seconds)
 {
     const uint64_t n = bench->request->tensors;
     stk_load *loads = calloc(n, sizeof(*loads));
+    char(*names)[BENCH_NAME_BYTES] = calloc(n, sizeof(*names));
     char *at = memory;
     stk_error err;
+    int rc;
 
-    if (!loads)
-        return cli_error(bench->command, "no memory to load");
+    if (!loads || !names) {
+        rc = cli_error(bench->command, "no memory to load");
+        goto err_free;
+    }
     for (uint64_t idx = 0; idx < n; idx++) {
+        bench_state_name(&bench->state, of, idx, names[idx]);
         loads[idx] =
-            (stk_load){.name = bench->names[idx], .dst = at, .n_bytes = 4 * bench->shapes[idx]};
-        at += 4 * bench->shapes[idx];
+            (stk_load){.name = names[idx], .dst = at, .n_bytes = 4 * bench->state.shapes[idx]};
+        at += loads[idx].n_bytes;
     }
     const uint64_t begun_ns = bench_now_ns();
-    int rc = bench->request->together ? stk_view_load_together(view, loads, (uint32_t)n, &err)
-                                      : stk_view_load(view, loads, (uint32_t)n, &err);
-    bench->result->load_seconds = seconds_since(begun_ns);
+    rc = bench->request->together ? stk_view_load_together(view, loads, (uint32_t)n, &err)
+                                  : stk_view_load(view, loads, (uint32_t)n, &err);
+    *ret_seconds = seconds_since(begun_ns);
+    if (rc < 0)
+        rc = fail(bench, "cannot load", rc, &err);
+    else if (!bench_state_is_same(&bench->state, of, memory))
+        rc = cli_error(bench->command, "what was loaded is not what was saved");
+err_free:
     free(loads);
-    return rc < 0 ? fail(bench, "cannot load", rc, &err) : CLI_OK;
+    free(names);
+    return rc;
 }
 
-static bool
-is_same(const struct bench *bench, const char *memory)
+/* Ranks begin together, so each finds the devices as idle as the others do. */
+static int
+load_of(struct bench *bench, uint32_t of, char *memory, double *ret_seconds)
 {
-    for (uint64_t idx = 0; idx < bench->request->tensors; idx++) {
-        if (memcmp(memory, bench->tensors[idx].data, 4 * bench->shapes[idx]) != 0)
-            return false;
-        memory += 4 * bench->shapes[idx];
-    }
-    return true;
+    stk_view *view;
+    stk_error err;
+    int rc = meet(bench);
+
+    if (rc != CLI_OK)
+        return rc;
+    rc = stk_view_open(&view, bench->ckpt, STK_LATEST, &err);
+    if (rc < 0)
+        return fail(bench, "cannot open what was saved", rc, &err);
+    rc = load_into(bench, view, of, memory, ret_seconds);
+    stk_view_close(view);
+    return rc;
 }
 
 static int
 measure_load(struct bench *bench)
 {
+    const stk_comm_opts *comm = bench->request->engine.comm;
     const uint64_t n_bytes = bench->request->bytes + 8;
     char *memory = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    stk_view *view;
-    stk_error err;
 
     if (memory == MAP_FAILED)
         return cli_error(bench->command, "no memory to load into");
     (void)madvise(memory, n_bytes, MADV_HUGEPAGE); /* advice: fine without */
     memset(memory, 1, n_bytes);
-    int rc = stk_view_open(&view, bench->ckpt, STK_LATEST, &err);
-    if (rc < 0) {
-        (void)munmap(memory, n_bytes); /* mapped above */
-        return fail(bench, "cannot open what was saved", rc, &err);
+    int rc = load_of(bench, rank_of(bench), memory, &bench->result->load_seconds);
+    if (rc == CLI_OK && bench->request->load_next && comm) {
+        memset(memory, 1, n_bytes);
+        rc = load_of(bench, (comm->rank + (uint32_t)bench->request->load_next) % comm->world,
+                     memory, &bench->result->load_next_seconds);
     }
-    rc = load_into(bench, view, memory);
-    stk_view_close(view);
-    if (rc == CLI_OK && !is_same(bench, memory))
-        rc = cli_error(bench->command, "what was loaded is not what was saved");
     (void)munmap(memory, n_bytes); /* mapped above */
     return rc;
 }
 
-/* ---- the run
- *
- *
- * ---------------------------------------------------------------------------------------------- */
+/* ---- the run ---------------------------------------------------------------------- */
 
 static int
 measure(struct bench *bench)
@@ -525,23 +474,6 @@ measure(struct bench *bench)
     return rc;
 }
 
-/* Ranks wait for each other, as they do to open anything together. */
-static int
-meet(const struct bench *bench)
-{
-    stk_ckpt_opts opts = bench->request->ckpt;
-    stk_ckpt *ckpt;
-    stk_error err;
-
-    if (!bench->request->engine.comm)
-        return CLI_OK;
-    int rc = stk_ckpt_open(&ckpt, bench->engine, bench->dirs[0], &opts, &err);
-    if (rc < 0)
-        return fail(bench, "the ranks do not end together", rc, &err);
-    stk_ckpt_close(ckpt);
-    return CLI_OK;
-}
-
 int
 bench_save_run(const char *command, const struct bench_save_request *request,
                struct bench_save_result *result)
@@ -550,18 +482,19 @@ bench_save_run(const char *command, const struct bench_save_request *request,
     int rc;
 
     *result = (struct bench_save_result){.io_method = ""};
-    rc = make_state(&bench);
+    rc = bench_state_make(command, &bench.state, request);
     if (rc == CLI_OK)
-        rc = make_dirs(&bench);
+        rc = bench_dirs_make(command, &bench.dirs, request);
     if (rc == CLI_OK)
         rc = open_all(&bench);
     if (rc == CLI_OK)
         rc = measure(&bench);
     if (rc == CLI_OK)
         rc = meet(&bench);
+    const bool is_cleaning = is_cleaner(&bench);
     stk_ckpt_close(bench.ckpt);
     stk_engine_close(bench.engine);
-    remove_dirs(&bench);
-    free_state(&bench);
+    bench_dirs_remove(&bench.dirs, is_cleaning, rank_of(&bench) == 0);
+    bench_state_free(&bench.state);
     return rc;
 }

@@ -16,14 +16,16 @@
 struct bench_save_request {
     struct cli_texts roots; /* --root, as given */
     stk_engine_opts engine;
-    stk_ckpt_opts ckpt; /* but for roots */
+    stk_ckpt_opts ckpt; /* but for roots and shared */
+    const char *shared; /* --shared, as given; NULL: none */
     bool unique;        /* with ranks: each holds tensors of its own, else all hold the same */
     uint64_t bytes;     /* of all tensors */
     uint64_t tensors;
     uint64_t saves;
-    bool equal;           /* tensors of one size, else mixed */
-    bool load;            /* measures loading, too */
-    bool together;        /* with ranks: each reads a part of it */
+    bool equal;         /* tensors of one size, else mixed */
+    bool load;          /* measures loading, too */
+    bool together;      /* with ranks: each reads a part of it */
+    uint64_t load_next; /* 0, or the so many-th rank behind this one, whose tensors it loads, too */
     bool every_iteration; /* a loop with and without a save in each iteration */
     bool spin;            /* compute burns a core instead of sleeping */
     bool quiet;
@@ -44,6 +46,8 @@ struct bench_save {
     double first_tensor_seconds; /* until the first tensor of the stream may be changed */
     double captured_seconds;
     double cpu_seconds;
+    double partner_seconds; /* from the call to durable on another node, 0: it is not */
+    double shared_seconds;  /* in the shared directory, 0: it is not */
 };
 
 /* The loop with times that are known. */
@@ -72,9 +76,64 @@ struct bench_save_result {
     struct bench_save median;
     double run_seconds;  /* all saves, one after the other */
     double load_seconds; /* 0: not measured */
+    double load_next_seconds;
+    uint64_t partner_copies; /* of all saves, those of the loop among them */
+    uint64_t shared_copies;
     struct bench_loop loop;
     struct bench_beside beside;
 };
+
+/* ---- the state that is saved ------------------------------------------------------- */
+
+#define BENCH_NAME_BYTES 32
+
+/* Tensors in memory that were made and touched. Each rank that holds some of its own has other
+ * values. */
+struct bench_state {
+    const struct bench_save_request *request;
+    char *memory;
+    uint64_t memory_bytes;
+    stk_tensor *tensors;
+    uint64_t *shapes;
+    char (*names)[BENCH_NAME_BYTES];
+};
+
+/* Returns CLI_OK or CLI_FAILED, which was said; it is to be freed in either case. */
+int
+bench_state_make(const char *command, struct bench_state *state,
+                 const struct bench_save_request *request);
+void
+bench_state_free(struct bench_state *state);
+
+/* The name of the idx-th tensor of a rank. */
+void
+bench_state_name(const struct bench_state *state, uint32_t rank, uint64_t idx,
+                 char name[BENCH_NAME_BYTES]);
+
+/* Whether memory has a rank's tensors, one behind the other. */
+bool
+bench_state_is_same(const struct bench_state *state, uint32_t rank, const char *memory);
+
+/* ---- where it goes ----------------------------------------------------------------- */
+
+struct bench_dirs {
+    char *roots[CLI_MAX_TEXTS]; /* ours, in each root */
+    size_t n_roots;
+    char *list;   /* of them, as stk_ckpt_opts.roots */
+    char *shared; /* ours, in the shared directory; NULL: none */
+};
+
+/* Names them; they are made when they are used. All ranks do this before they meet. Returns CLI_OK
+ * or CLI_FAILED, which was said; they are to be removed in either case. */
+int
+bench_dirs_make(const char *command, struct bench_dirs *dirs,
+                const struct bench_save_request *request);
+
+/* Frees the names, and removes what is there if that is so asked. */
+void
+bench_dirs_remove(struct bench_dirs *dirs, bool roots_too, bool shared_too);
+
+/* ---- the run ----------------------------------------------------------------------- */
 
 /* Runs it. Returns CLI_OK, or what the program should exit with after an error that was
  * said. */

@@ -63,6 +63,17 @@ beside_json(const struct bench_beside *beside)
                      rate(beside->bytes, beside->seconds));
 }
 
+/* Copies of one kind: the time until they were durable, null where none was measured. */
+static int
+set_copies(json_t *whole, const char *seconds_key, double seconds, const char *count_key,
+           uint64_t count)
+{
+    int rc =
+        json_object_set_new(whole, seconds_key, seconds > 0 ? json_real(seconds) : json_null());
+
+    return rc == 0 ? json_object_set_new(whole, count_key, json_integer((json_int_t)count)) : rc;
+}
+
 static int
 set_parts(json_t *whole, const struct bench_save_request *request,
           const struct bench_save_result *result)
@@ -79,6 +90,16 @@ set_parts(json_t *whole, const struct bench_save_request *request,
             rc = json_object_set_new(whole, "load_bytes_per_s",
                                      json_real(rate(request->bytes, result->load_seconds)));
     }
+    if (rc == 0 && result->load_next_seconds > 0)
+        rc = json_object_set_new(whole, "load_next_seconds", json_real(result->load_next_seconds));
+    if (rc == 0)
+        rc = json_object_set_new(whole, "node_local", json_boolean(request->ckpt.node_local));
+    if (rc == 0 && request->ckpt.partner)
+        rc = set_copies(whole, "partner_seconds", result->median.partner_seconds, "partner_copies",
+                        result->partner_copies);
+    if (rc == 0 && request->shared)
+        rc = set_copies(whole, "shared_seconds", result->median.shared_seconds, "shared_copies",
+                        result->shared_copies);
     if (rc == 0 && result->beside.is_there)
         rc = json_object_set_new(whole, "loader", beside_json(&result->beside));
     return rc;
@@ -108,6 +129,16 @@ report_json(const char *command, const struct bench_save_request *request,
     return cli_finish(command);
 }
 
+static void
+print_copies(const char *where, double seconds, double local_seconds, uint64_t n)
+{
+    if (seconds > 0)
+        (void)printf("%s after %.3f s, %.2f x; %" PRIu64 " copies\n", where, seconds,
+                     seconds / local_seconds, n);
+    else
+        (void)printf("%s: none of these; %" PRIu64 " copies\n", where, n);
+}
+
 static int
 report_text(const char *command, const struct bench_save_request *request,
             const struct bench_save_result *result)
@@ -119,6 +150,12 @@ report_text(const char *command, const struct bench_save_request *request,
                  rate(request->bytes, median->seconds) * 1e-6, median->seconds,
                  median->captured_seconds, median->call_seconds * 1e3, median->cpu_seconds,
                  result->n_saves, result->io_method);
+    if (request->ckpt.partner)
+        print_copies("on another node", median->partner_seconds, median->seconds,
+                     result->partner_copies);
+    if (request->shared)
+        print_copies("in the shared directory", median->shared_seconds, median->seconds,
+                     result->shared_copies);
     if (request->every_iteration)
         (void)printf("every iteration: overhead %.2f %%, %.1f ms of waiting in each (model: %.1f "
                      "ms)\n",
@@ -127,6 +164,9 @@ report_text(const char *command, const struct bench_save_request *request,
     if (request->load)
         (void)printf("loaded and compared: %.1f MB/s\n",
                      rate(request->bytes, result->load_seconds) * 1e-6);
+    if (result->load_next_seconds > 0)
+        (void)printf("another rank's loaded and compared: %.1f MB/s\n",
+                     rate(request->bytes, result->load_next_seconds) * 1e-6);
     if (result->beside.is_there)
         (void)printf("loader beside: %.1f MB/s, stalled %.2f %% of the time\n",
                      rate(result->beside.bytes, result->beside.seconds) * 1e-6,

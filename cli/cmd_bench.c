@@ -45,7 +45,7 @@ const char cmd_bench_help[] =
     "Ranks that torchrun, mpirun or srun has started (RANK and WORLD_SIZE, or their own\n"
     "variables) serve each other's samples. STOKER_ADDR (MASTER_ADDR) and STOKER_PORT say where\n"
     "rank 0 is, STOKER_HOSTS which addresses may join or STOKER_SECRET who may; STOKER_TRANSPORTS\n"
-    "is for UCX.\n"
+    "is for UCX. STOKER_NODE names this machine, where one machine plays several.\n"
     "  --alone             none of this; --world says so, too\n"
     "  --start-timeout-ms N that all ranks have to come and to open the same; default 60000\n"
     "  --peer-timeout-ms N that a rank has to answer; default 10000\n"

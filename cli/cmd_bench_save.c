@@ -31,9 +31,21 @@ const char cmd_bench_save_help[] =
     "  --writers W         all (default), node or socket: the first rank of each writes\n"
     "  --check-replicas    compare what all hold, too\n"
     "  --together          with --load: each reads a part and gets the rest from the others\n"
+    "  --load-next N       with --load --unique: load what the N-th rank behind this one holds, "
+    "too\n"
     "  --vote-timeout-ms N that all have to write their part; default 300000\n"
     "  --start-timeout-ms N --peer-timeout-ms N\n"
     "  --alone             take no notice of a launcher\n"
+    "  --node-local        the roots are each node's own; STOKER_NODE names it (default: found "
+    "out)\n"
+    "  --partner           each save is copied to the roots of another node, too\n"
+    "\n"
+    "Storage that outlives the machine's own\n"
+    "  --shared DIR        what is durable in the roots is copied there in the background\n"
+    "  --shared-every K    every K-th save is; default: each that finds no copy under way\n"
+    "\n"
+    "With copies the times until they are durable are told, and a save waits for those before it;\n"
+    "but for --every-iteration, which goes on.\n"
     "\n"
     "A loop with times that are known\n"
     "  --every-iteration   with and without a save in each iteration\n"
@@ -49,8 +61,9 @@ struct parsed {
     uint64_t slots, chunk_bytes, outstanding;
     uint64_t queue_depth, workers, io_threads;
     uint64_t vote_timeout_ms, start_timeout_ms, peer_timeout_ms;
+    uint64_t shared_every;
     const char *writers;
-    bool buffered, unarbitrated, json, alone, check_replicas;
+    bool buffered, unarbitrated, json, alone, check_replicas, node_local, partner;
 };
 
 static int
@@ -82,6 +95,11 @@ parse(struct bench_save_request *r, struct parsed *p, int argc, char **argv)
         {"together", CLI_FLAG, &r->together, 0, 0, NULL, NULL},
         {"writers", CLI_TEXT, &p->writers, 0, 0, NULL, NULL},
         {"check-replicas", CLI_FLAG, &p->check_replicas, 0, 0, NULL, NULL},
+        {"load-next", CLI_U64, &r->load_next, 1, max, NULL, NULL},
+        {"node-local", CLI_FLAG, &p->node_local, 0, 0, NULL, NULL},
+        {"partner", CLI_FLAG, &p->partner, 0, 0, NULL, NULL},
+        {"shared", CLI_TEXT, &r->shared, 0, 0, NULL, NULL},
+        {"shared-every", CLI_U64, &p->shared_every, 1, max - 1, NULL, NULL},
         {"vote-timeout-ms", CLI_U64, &p->vote_timeout_ms, 1, max, NULL, NULL},
         {"start-timeout-ms", CLI_U64, &p->start_timeout_ms, 1, max, NULL, NULL},
         {"peer-timeout-ms", CLI_U64, &p->peer_timeout_ms, 1, max, NULL, NULL},
@@ -127,6 +145,11 @@ join_ranks(const char *command, struct bench_save_request *request, const struct
     if (p->alone)
         return CLI_OK;
     const int rc = cli_ranks_find(command, &ranks);
+    if (rc == CLI_OK && !ranks.is_one_of_many && (p->node_local || request->load_next > 0))
+        return cli_usage_error(command,
+                               "%s is for ranks, and no launcher has started any: set RANK "
+                               "and WORLD_SIZE",
+                               p->node_local ? "--node-local" : "--load-next");
     if (rc != CLI_OK || !ranks.is_one_of_many)
         return rc;
     if (request->beside)
@@ -134,6 +157,34 @@ join_ranks(const char *command, struct bench_save_request *request, const struct
     ranks.comm.start_timeout_ms = (uint32_t)p->start_timeout_ms;
     ranks.comm.timeout_ms = (uint32_t)p->peer_timeout_ms;
     request->engine.comm = &ranks.comm;
+    return CLI_OK;
+}
+
+/* What would only be passed over is refused: whoever wrote it meant something. */
+static int
+check_options(const char *command, const struct bench_save_request *request, const struct parsed *p)
+{
+    if (request->roots.count == 0)
+        return cli_usage_error(command, "a --root is missing");
+    if (p->partner && !p->node_local)
+        return cli_usage_error(command, "--partner copies what is one node's own: it needs "
+                                        "--node-local");
+    if (p->shared_every > 0 && !request->shared)
+        return cli_usage_error(command, "--shared-every says which saves are copied to --shared "
+                                        "DIR, which is missing");
+    if (request->load_next > 0 && !(request->load && request->unique))
+        return cli_usage_error(command, "--load-next loads what another rank holds for itself: it "
+                                        "needs --load and --unique");
+    if (request->load_next > 0 && request->together)
+        return cli_usage_error(command, "--load-next and --together exclude each other");
+    if (request->together && !request->load)
+        return cli_usage_error(command, "--together is a way of loading: it needs --load");
+    if (request->together && request->unique)
+        return cli_usage_error(command, "--together loads what all ranks hold, and with --unique "
+                                        "each holds its own");
+    if (p->alone && (p->node_local || request->load_next > 0))
+        return cli_usage_error(command, "--alone leaves no other rank for %s",
+                               p->node_local ? "--node-local" : "--load-next");
     return CLI_OK;
 }
 
@@ -156,8 +207,9 @@ cmd_bench_save(int argc, char **argv)
 
     if (parse(&request, &p, argc, argv) < 0)
         return CLI_USAGE;
-    if (request.roots.count == 0)
-        return cli_usage_error(argv[0], "a --root is missing");
+    int rc = check_options(argv[0], &request, &p);
+    if (rc != CLI_OK)
+        return rc;
     request.ckpt.slots = (uint32_t)p.slots;
     request.ckpt.chunk_bytes = (uint32_t)p.chunk_bytes;
     request.ckpt.outstanding = (uint32_t)p.outstanding;
@@ -169,7 +221,11 @@ cmd_bench_save(int argc, char **argv)
     request.engine.queue_depth = (uint32_t)p.queue_depth;
     request.ckpt.check_replicas = p.check_replicas;
     request.ckpt.vote_timeout_ms = (uint32_t)p.vote_timeout_ms;
-    int rc = take_writers(argv[0], p.writers, &request.ckpt.writers);
+    request.ckpt.node_local = p.node_local;
+    request.ckpt.partner = p.partner;
+    request.ckpt.shared_every = (uint32_t)p.shared_every;
+    request.ckpt.shared_keep = 1;
+    rc = take_writers(argv[0], p.writers, &request.ckpt.writers);
     if (rc == CLI_OK)
         rc = join_ranks(argv[0], &request, &p);
     if (rc == CLI_OK)

@@ -13,6 +13,7 @@
 #include <stoker/stoker.h>
 
 #include "args.h"
+#include "ckpt_parts.h"
 #include "cmd.h"
 
 #define LIST_MAX 65536u
@@ -20,9 +21,9 @@
 #define COPY_BYTES (UINT64_C(8) << 20)
 
 const char cmd_ckpt_help[] =
-    "Usage: stoker ckpt list DIR\n"
+    "Usage: stoker ckpt list DIR [--node-local]\n"
     "       stoker ckpt show DIR|FILE [--step N]\n"
-    "       stoker ckpt verify DIR [--step N | --all]\n"
+    "       stoker ckpt verify DIR [--step N | --all] [--node-local]\n"
     "       stoker ckpt export DIR FILE [--step N]\n"
     "       stoker ckpt prune DIR [--keep N] [--orphans] [--root DIR...]\n"
     "\n"
@@ -36,6 +37,10 @@ const char cmd_ckpt_help[] =
     "           writers left there and in each --root; nobody may be saving meanwhile, and no\n"
     "           other directory may have checkpoints in those roots: their parts would go, too\n"
     "\n"
+    "  --node-local        DIR is one of several nodes' own (stk_ckpt_opts.node_local): what its\n"
+    "                      ranks wrote and what they copied for a partner is told, and verified;\n"
+    "                      parts that other nodes have are not missed\n"
+    "\n"
     "  --io-method M       auto (default), uring or sync\n"
     "  --quiet             no progress on standard error\n";
 
@@ -46,6 +51,7 @@ struct options {
     const char *io_method;
     bool all;
     bool orphans;
+    bool node_local;
     bool quiet;
 };
 
@@ -117,10 +123,7 @@ print_bytes(uint64_t bytes)
         (void)printf("%10.1f MB", (double)bytes * 1e-6);
 }
 
-/* ---- list
- *
- *
- * ---------------------------------------------------------------------------------------- */
+/* ---- list ------------------------------------------------------------------------- */
 
 static void
 print_time(uint64_t created_ns)
@@ -155,19 +158,16 @@ run_list(struct ckpt *c)
         (void)printf("step %-12" PRIu64, infos[at].step);
         print_time(infos[at].created_ns);
         print_bytes(infos[at].bytes);
-        (void)printf("  %" PRIu32 " tensors in %" PRIu32 " part%s%s%s\n", infos[at].tensors,
-                     infos[at].parts, infos[at].parts == 1 ? "" : "s",
-                     infos[at].state == 0 ? "" : "  NOT WHOLE: ",
-                     infos[at].state == 0 ? "" : stk_strerror(infos[at].state));
+        (void)printf("  %" PRIu32 " tensors in %" PRIu32 " part%s", infos[at].tensors,
+                     infos[at].parts, infos[at].parts == 1 ? "" : "s");
+        ckpt_parts_print(c->ckpt, &infos[at], c->options->node_local);
+        (void)putchar('\n');
     }
     free(infos);
     return rc == CLI_OK ? cli_finish(c->command) : rc;
 }
 
-/* ---- show
- *
- *
- * ---------------------------------------------------------------------------------------- */
+/* ---- show ------------------------------------------------------------------------- */
 
 /* Names come out of files of anybody's: what steers a terminal is shown as a number. */
 static void
@@ -287,6 +287,29 @@ verify_step(struct ckpt *c, uint64_t step)
     return rc;
 }
 
+/* The newest, that of a step, or all. */
+static int
+verify_node(struct ckpt *c, const stk_ckpt_info *infos, uint32_t n)
+{
+    const struct options *o = c->options;
+    bool is_found = false;
+    int rc = CLI_OK;
+
+    for (uint32_t at = 0; at < n; at++) {
+        if (o->step != STK_LATEST && infos[at].step != o->step)
+            continue;
+        int own = ckpt_parts_verify(c->command, c->ckpt, &infos[at]);
+
+        is_found = true;
+        rc = rc == CLI_OK ? own : rc;
+        if (!o->all)
+            break;
+    }
+    return is_found || (o->all && n == 0)
+               ? rc
+               : cli_error(c->command, "%s: there is no such checkpoint", c->path);
+}
+
 static int
 run_verify(struct ckpt *c)
 {
@@ -295,14 +318,17 @@ run_verify(struct ckpt *c)
     stk_error err;
     int rc = infos ? open_ckpt(c, true) : cli_error(c->command, "no memory");
 
-    if (rc == CLI_OK && !c->options->all) {
+    if (rc == CLI_OK && !c->options->all && !c->options->node_local) {
         rc = verify_step(c, c->options->step);
     } else if (rc == CLI_OK) {
         int n = stk_ckpt_list(c->ckpt, infos, LIST_MAX, &total, &err);
 
         if (n < 0)
             rc = fail(c, "cannot list", n, &err);
-        for (int at = 0; infos && at < n; at++) { /* all of them, also behind a damaged one */
+        else if (c->options->node_local)
+            rc = verify_node(c, infos, (uint32_t)n);
+        for (int at = 0; !c->options->node_local && at < n;
+             at++) { /* all of them, also behind a damaged one */
             int own = verify_step(c, infos[at].step);
 
             rc = rc == CLI_OK ? own : rc;
@@ -364,10 +390,7 @@ run_export(struct ckpt *c, const char *name)
     return rc;
 }
 
-/* ---- prune
- *
- *
- * --------------------------------------------------------------------------------------------- */
+/* ---- prune ------------------------------------------------------------------------ */
 
 static int
 run_prune(struct ckpt *c)
@@ -386,10 +409,7 @@ run_prune(struct ckpt *c)
     return cli_finish(c->command);
 }
 
-/* ---- the command
- *
- *
- * ------------------------------------------------------------------------------------------ */
+/* ---- the command ------------------------------------------------------------------ */
 
 static int
 dispatch(struct ckpt *c, const char *what, const char *const *words, int n_words)
@@ -432,6 +452,8 @@ check_options(const char *command, const char *what, const struct options *o)
         return cli_usage_error(command, "--keep, --orphans and --root are options of prune");
     if (has_step && (is_prune || strcmp(what, "list") == 0))
         return cli_usage_error(command, "--step is an option of show, verify and export");
+    if (o->node_local && !is_verify && strcmp(what, "list") != 0)
+        return cli_usage_error(command, "--node-local is an option of list and verify");
     if (o->all && !is_verify)
         return cli_usage_error(command, "--all is an option of verify");
     if (o->all && has_step)
@@ -453,6 +475,7 @@ cmd_ckpt(int argc, char **argv)
         {"keep", CLI_U64, &o.keep, 1, UINT32_MAX - 1, NULL, NULL},
         {"orphans", CLI_FLAG, &o.orphans, 0, 0, NULL, NULL},
         {"root", CLI_TEXTS, &o.roots, 0, 0, NULL, NULL},
+        {"node-local", CLI_FLAG, &o.node_local, 0, 0, NULL, NULL},
         {"io-method", CLI_TEXT, &o.io_method, 0, 0, NULL, NULL},
         {"quiet", CLI_FLAG, &o.quiet, 0, 0, NULL, NULL},
     };

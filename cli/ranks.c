@@ -150,6 +150,7 @@ cli_ranks_find(const char *command, struct cli_ranks *ret_ranks)
                                " ranks, but not where rank 0 is: set STOKER_ADDR, or give --alone",
                                launcher->world, world);
     comm->secret = variable("STOKER_SECRET");
+    comm->node = variable("STOKER_NODE");
     comm->transports = variable("STOKER_TRANSPORTS");
     find_hosts(comm);
     return find_port(command, &comm->port);

@@ -9,17 +9,21 @@
  *         loads the newest N times, and says "loaded STEP" each time
  *     ckpt_rank together DIR N
  *         the same, with the other ranks, and says "read BYTES" of what came from storage
+ *     ckpt_rank clean DIR 0
+ *         alone: removes what dead writers have left
  *     ckpt_rank check DIR LEAST
  *         alone: loads the newest and compares it; fails below step LEAST (-1: there may be none)
  *
  * Who it is, and where rank 0 is: RANK, WORLD_SIZE, STOKER_ADDR, STOKER_PORT; how long it waits for
- * the others: START_MS. With PER_NODE ranks on a node each node has a directory of its own in
- * DIR, and what is durable is so on a partner node, too.
+ * the others: START_MS. The rank LATE_RANK says "late STEP" before it saves, and waits LATE_MS,
+ * while the others' vote goes on. With PER_NODE ranks on a node each node has a directory of its
+ * own in DIR, and what is durable is so on a partner node, too.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <stoker/stoker.h>
 
@@ -31,6 +35,7 @@
 static uint32_t rank;
 static uint32_t world = 1;
 static uint32_t per_node; /* 0: one directory for all */
+static int load_failed;   /* and it was said; else what was loaded was compared */
 
 static int
 say(const char *what, const stk_error *err)
@@ -141,7 +146,14 @@ save_all(stk_ckpt *ckpt, char **argv)
     if (per_node && stk_ckpt_list(ckpt, &info, 1, &n_there, &err) == 1)
         first = info.step + 1;
 
+    const uint64_t late_ms = number("LATE_RANK", UINT32_MAX) == rank ? number("LATE_MS", 0) : 0;
+
     for (uint64_t step = first; step < first + n; step++) {
+        if (late_ms > 0) {
+            (void)printf("late %" PRIu64 "\n", step);
+            (void)fflush(stdout);
+            (void)usleep((useconds_t)late_ms * 1000); /* cut short by a signal: less late */
+        }
         int rc = save_step(ckpt, step, n_bytes);
 
         if (rc != 0)
@@ -167,7 +179,7 @@ is_same(stk_view *view, const char *name, uint64_t step, uint64_t of)
     const stk_load load = {.name = name, .dst = found, .n_bytes = tensor.n_bytes};
     int is_good = stk_view_load(view, &load, 1, &err) == 0;
     if (!is_good)
-        (void)say("load", &err);
+        load_failed = say("load", &err);
     fill(expected, tensor.n_bytes, step, of);
     is_good = is_good && memcmp(expected, found, tensor.n_bytes) == 0;
     free(expected);
@@ -204,7 +216,7 @@ load_all(stk_ckpt *ckpt, char **argv)
         uint64_t step = compare(view);
         stk_view_close(view);
         if (step == UINT64_MAX)
-            return 1;
+            return load_failed ? load_failed : 1;
         (void)printf("loaded %" PRIu64 "\n", step);
         (void)fflush(stdout);
     }
@@ -264,6 +276,15 @@ load_together(stk_ckpt *ckpt, char **argv)
 }
 
 static int
+clean(stk_ckpt *ckpt)
+{
+    stk_error err;
+
+    return stk_ckpt_prune(ckpt, UINT32_MAX, STK_PRUNE_ORPHANS, NULL, &err) < 0 ? say("prune", &err)
+                                                                               : 0;
+}
+
+static int
 check(stk_ckpt *ckpt, char **argv)
 {
     const int64_t least = strtoll(argv[3], NULL, 10);
@@ -296,6 +317,7 @@ main(int argc, char **argv)
     for (int at = 5; at < argc; at++)
         used += (size_t)snprintf(roots + used, sizeof(roots) - used, " %s", argv[at]);
     int is_check = strcmp(argv[1], "check") == 0;
+    int is_clean = strcmp(argv[1], "clean") == 0;
     rank = (uint32_t)number("RANK", 0);
     world = (uint32_t)number("WORLD_SIZE", 1);
     per_node = (uint32_t)number("PER_NODE", 0);
@@ -313,7 +335,7 @@ main(int argc, char **argv)
                                 .timeout_ms = 700,
                                 .close_timeout_ms = 3000};
     const stk_engine_opts engine_opts = {STK_ENGINE_OPTS_INIT, .workers = 1,
-                                         .comm = is_check || world == 1 ? NULL : &comm};
+                                         .comm = is_check || is_clean || world == 1 ? NULL : &comm};
     if (stk_engine_open(&engine, &engine_opts, &err) < 0)
         return say("engine", &err);
     const stk_ckpt_opts opts = {STK_CKPT_OPTS_INIT,         .roots = roots,
@@ -325,13 +347,16 @@ main(int argc, char **argv)
         rc = say("open", &err);
     else if (is_check)
         rc = check(ckpt, argv);
+    else if (is_clean)
+        rc = clean(ckpt);
     else if (strcmp(argv[1], "together") == 0)
         rc = load_together(ckpt, argv);
     else
         rc = strcmp(argv[1], "load") == 0 ? load_all(ckpt, argv) : save_all(ckpt, argv);
     /* What is here the others may still load: all open one more, and so wait for each other. */
     stk_ckpt *last = NULL;
-    if (rc == 0 && per_node && stk_ckpt_open(&last, engine, directory, &opts, &err) < 0)
+    if (rc == 0 && per_node && !is_clean &&
+        stk_ckpt_open(&last, engine, directory, &opts, &err) < 0)
         rc = say("meet", &err);
     stk_ckpt_close(last);
     if (rc != 3 || is_check)

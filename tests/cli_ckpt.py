@@ -71,8 +71,10 @@ def check_commands(top):
     run("ckpt", "show", run_dir, "--step", "1", status=1)
     for words in (("list", "--keep", "1"), ("list", "--step", "1"), ("show", "--all"),
                   ("verify", "--all", "--step", "2"), ("verify", "--orphans"),
-                  ("prune", "--step", "2"), ("prune", "--root", root), ("prune", "--all")):
-        assert words[1] in run("ckpt", words[0], run_dir, *words[1:], status=2).stderr, words
+                  ("prune", "--step", "2"), ("prune", "--root", root), ("prune", "--all"),
+                  ("show", "--node-local"), ("export", "--node-local")):
+        more = [top + "/no"] if words[0] == "export" else []
+        assert words[1] in run("ckpt", words[0], run_dir, *more, *words[1:], status=2).stderr, words
 
 
 def check_orphans(top):
@@ -109,8 +111,22 @@ def check_damage(top):
     shutil.move(top + "/root2", top + "/gone")  # a removed stripe root
     done = run("ckpt", "verify", run_dir, status=1)
     assert "root2" in done.stderr and "not there" in done.stderr, done.stderr
+    # As where it is another node's; nothing that is here is missed or damaged.
+    assert run("ckpt", "list", run_dir).stdout.count("; 1 of 2 parts here, of writers 0") == 3
+    listed = run("ckpt", "list", run_dir, "--node-local").stdout
+    assert "NOT WHOLE" not in listed and listed.count("1 of 2 parts here") == 3, listed
+    done = run("ckpt", "verify", run_dir, "--node-local")
+    assert "step 4: 1 of 2 parts here" in done.stdout and "are whole" in done.stdout, done.stdout
+    assert run("ckpt", "verify", run_dir, "--node-local", "--all").stdout.count("are whole") == 3
+    run("ckpt", "verify", run_dir, "--node-local", "--step", "1", status=1)
     shutil.move(top + "/gone", top + "/root2")
     run("ckpt", "verify", run_dir)
+    for path in files_below(top + "/root", top + "/root2"):
+        flip(path, os.path.getsize(path) - 1)
+        done = run("ckpt", "verify", run_dir, "--node-local", "--all", status=1)
+        assert "2 of 2 parts here" in done.stdout and "1 part is damaged" in done.stdout
+        assert os.path.basename(path) in done.stderr, done.stderr
+        flip(path, os.path.getsize(path) - 1)
 
 
 def crc32c(data):
@@ -147,6 +163,26 @@ def check_bench(top):
     assert result["bytes"] == 3 << 20 and result["roots"] == [top]
     assert 0 < result["captured_seconds"] <= result["durable_seconds"]
     assert [name for name in os.listdir(top) if "bench" in name] == []
+    done = run("bench", "save", "--root", top, "--size", "3M", "--tensors", "7", "--saves", "4",
+               "--shared", top, "--shared-every", "2", "--json", "--quiet", "--load")
+    result = json.loads(done.stdout)
+    assert result["shared_copies"] == 2 and "partner_seconds" not in result, result
+    assert result["shared_seconds"] > result["durable_seconds"] > 0, result
+    assert [name for name in os.listdir(top) if "bench" in name] == []
+    done = run("bench", "save", "--root", top, "--size", "3M", "--saves", "1", "--shared", top)
+    assert "in the shared directory after" in done.stdout, done.stdout
+    for words, told in ((["--partner"], "it needs --node-local"),
+                        (["--node-local"], "no launcher has started any"),
+                        (["--node-local", "--alone"], "--alone leaves no other rank"),
+                        (["--shared-every", "2"], "--shared DIR, which is missing"),
+                        (["--shared", top, "--shared-every", "0"], "from 1 to"),
+                        (["--load-next", "1", "--load"], "needs --load and --unique"),
+                        (["--load-next", "1", "--load", "--unique"], "no launcher"),
+                        (["--together"], "needs --load"),
+                        (["--together", "--load", "--unique"], "each holds its own")):
+        assert told in run("bench", "save", "--root", top, *words, status=2).stderr, words
+    assert "/none: No such" in run("bench", "save", "--root", top, "--shared", top + "/none",
+                                   status=1).stderr
     run("bench", "save", status=2)
     run("bench", "save", "--root", top + "/none", status=1)
     run("bench", "save", "--root", top, "--slot-bytes", "1000", "--size", "4K", status=2)

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Four ranks of 'stoker bench load' over UCX, of which one is lost: killed, stopped, or cut off,
 before it has come, in the first epoch and later. The others end in time, either with the right
-bytes or with an error that names the rank. All are terminated at once: nothing hangs.
+bytes or with an error that names the rank. All are terminated at once, also at random steps:
+nothing hangs.
 
     rank_faults.py STOKER
 
@@ -25,6 +26,7 @@ SAMPLES, SAMPLE_BYTES = 120, 40000
 EPOCHS = 4
 BUSY_EPOCHS = 400
 BUSY_ROUNDS = 4
+TERM_ROUNDS = 20 if "STOKER_TEST_LONG" in os.environ else 2
 START_MS, PEER_MS, CLOSE_MS = 4000, 700, 3000
 LIMIT_S = 60
 SKIP = 77
@@ -200,9 +202,10 @@ def lose(hosts, stoker, folder, crcs, how, phase):
           f"{max(took for _, _, _, took in results.values()):.1f} s", flush=True)
 
 
-def terminate_all(hosts, stoker, folder, phase):
+def terminate_all(hosts, stoker, folder, phase, more_s=0.0):
     job = Job(hosts, stoker, folder)
     job.wait_for(phase)
+    time.sleep(more_s)
     for process in job.ranks:
         process.send_signal(signal.SIGTERM)
     for rank, (code, _, err, took_s) in job.end().items():
@@ -267,6 +270,8 @@ def main():
                 for how in ("killed", "stopped") + (("cut",) if hosts.names else ()):
                     lose(hosts, stoker, folder, crcs, how, phase)
                 terminate_all(hosts, stoker, folder, phase)
+            for _ in range(TERM_ROUNDS):
+                terminate_all(hosts, stoker, folder, "later", drawn.uniform(0, 1))
             lose_in_the_midst(stoker, folder)
     finally:
         hosts.remove()

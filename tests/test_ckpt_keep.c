@@ -216,6 +216,64 @@ test_readers_keep_theirs(void **unused)
     close_store(&store);
 }
 
+/* Single parts: each state, what is wrong told, and nothing beyond the room that there is. */
+static void
+test_parts_one_by_one(void **unused)
+{
+    struct store store;
+    stk_ckpt_part parts[2] = {{0}};
+    char part[700];
+    char coming[720];
+    uint32_t total = 0;
+    stk_error err;
+    (void)unused;
+
+    open_store(&store, STK_NONE);
+    save(&store, 1);
+    find_part(&store, 1, part);
+    (void)snprintf(coming, sizeof(coming), "%s.pull", part);
+    const uint32_t flags[] = {0, STK_PARTS_VERIFY};
+    for (int at = 0; at < 2; at++) {
+        assert_int_equal(stk_ckpt_parts(store.ckpt, 1, flags[at], parts, 2, &total, &err), 1);
+        assert_int_equal(total, 1);
+        assert_int_equal(parts[0].state, 0);
+        assert_true(parts[0].bytes > N_BYTES);
+        assert_int_equal(parts[0].flags, 0);
+    }
+    int fd = open(part, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, "x", 1, (off_t)parts[0].bytes - 1), 1);
+    assert_int_equal(stk_ckpt_parts(store.ckpt, 1, 0, parts, 2, &total, &err), 1);
+    assert_int_equal(parts[0].state, 0); /* of the size that it should have */
+    assert_int_equal(stk_ckpt_parts(store.ckpt, 1, STK_PARTS_VERIFY, parts, 2, &total, &err), 1);
+    assert_int_equal(parts[0].state, STK_E_CORRUPT);
+    assert_string_equal(err.path, part);
+    assert_int_equal(ftruncate(fd, 10), 0);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(stk_ckpt_parts(store.ckpt, 1, 0, parts, 2, &total, &err), 1);
+    assert_int_equal(parts[0].state, STK_E_CORRUPT);
+    assert_non_null(strstr(err.message, "has 10 bytes"));
+    assert_int_equal(rename(part, coming), 0);
+    assert_int_equal(stk_ckpt_parts(store.ckpt, 1, STK_PARTS_VERIFY, parts, 2, &total, &err), 1);
+    assert_int_equal(parts[0].state, -ENOENT);
+    assert_int_equal(parts[0].flags, STK_PART_COMING);
+    assert_int_equal(stk_ckpt_prune(store.ckpt, 9, 0, NULL, NULL), 0);
+    assert_int_equal(access(coming, F_OK), 0);
+    assert_int_equal(stk_ckpt_prune(store.ckpt, 9, STK_PRUNE_ORPHANS, NULL, NULL), 0);
+    assert_int_equal(access(coming, F_OK), -1);
+    assert_int_equal(mkfifo(part, 0600), 0); /* nobody waits for its writer */
+    assert_int_equal(stk_ckpt_parts(store.ckpt, 1, STK_PARTS_VERIFY, parts, 2, &total, &err), 1);
+    assert_int_equal(parts[0].state, -EINVAL);
+    assert_int_equal(stk_ckpt_parts(store.ckpt, 1, 0, NULL, 0, &total, NULL), 0);
+    assert_int_equal(total, 1);
+    assert_int_equal(stk_ckpt_parts(store.ckpt, 2, 0, parts, 2, &total, &err), -ENOENT);
+    assert_int_equal(stk_ckpt_parts(store.ckpt, 1, 2, parts, 2, &total, &err), -EINVAL);
+    assert_int_equal(stk_ckpt_parts(store.ckpt, 1, 0, NULL, 2, &total, &err), -EINVAL);
+    spoil_manifest(&store, 1);
+    assert_int_equal(stk_ckpt_parts(store.ckpt, 1, 0, parts, 2, &total, &err), STK_E_CORRUPT);
+    close_store(&store);
+}
+
 int
 main(void)
 {
@@ -223,6 +281,7 @@ main(void)
         cmocka_unit_test(test_last_whole_one_stays),
         cmocka_unit_test(test_kept_after_saves),
         cmocka_unit_test(test_readers_keep_theirs),
+        cmocka_unit_test(test_parts_one_by_one),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

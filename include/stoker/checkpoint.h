@@ -317,9 +317,37 @@ STK_API int
 stk_ckpt_list(stk_ckpt *ckpt, stk_ckpt_info *out, uint32_t capacity, uint32_t *ret_total,
               stk_error *err);
 
+/* A part of a checkpoint: what one writer wrote to one root. */
+typedef struct stk_ckpt_part {
+    uint64_t bytes;
+    uint32_t writer; /* a rank of those that saved; beyond the last: the header, by rank 0 */
+    uint32_t flags;  /* STK_PART_COMING, or 0 */
+    int32_t state;   /* 0 here; -ENOENT not here; STK_E_CORRUPT, -EIO ...: what is wrong with it */
+    uint32_t reserved;
+} stk_ckpt_part;
+
+#define STK_PART_COMING 1u /* not here, but the beginning of a copy for a partner is */
+
+/* Reads what is here and checks every chunk of it; without it only sizes are looked at. */
+#define STK_PARTS_VERIFY 1u
+
+/*
+ * Lists the parts of a checkpoint of this directory in the order of the manifest, and whether each
+ * is here, in the roots that this machine sees, whatever other nodes have: with node_local those
+ * that ranks of this node wrote, and with partner the copies that they made. step: one that is in
+ * stk_ckpt_list(); not STK_LATEST. flags: STK_PARTS_VERIFY or 0. out: room for capacity; only
+ * those that are written are looked at. Returns how many were written; ret_total counts all; err
+ * says what is wrong with the first that is here and bad, also on success. Errors: -ENOENT no such
+ * step, -EINVAL, STK_E_CORRUPT its manifest, STK_E_VERSION, -EIO, -ENOMEM. Blocks.
+ */
+STK_API int
+stk_ckpt_parts(stk_ckpt *ckpt, uint64_t step, uint32_t flags, stk_ckpt_part *out, uint32_t capacity,
+               uint32_t *ret_total, stk_error *err);
+
 /* Also removes what crashed writers left: parts without a checkpoint in this directory,
- * unfinished manifests. Nobody else may be saving into the directory or the roots, and the
- * roots may not hold parts of checkpoints of another directory: those would go, too. */
+ * unfinished manifests and copies for a partner. Nobody else may be saving into the directory or
+ * the roots, and the roots may not hold parts of checkpoints of another directory: those would
+ * go, too. */
 #define STK_PRUNE_ORPHANS 1u
 
 /*

@@ -125,6 +125,17 @@ stk_ckpt_list(stk_ckpt *ckpt, stk_ckpt_info *out, uint32_t capacity, uint32_t *r
 }
 
 int
+stk_ckpt_parts(stk_ckpt *ckpt, uint64_t step, uint32_t flags, stk_ckpt_part *out, uint32_t capacity,
+               uint32_t *ret_total, stk_error *err)
+{
+    if (!ckpt || !ret_total || (capacity > 0 && !out) || (flags & ~STK_PARTS_VERIFY))
+        return sti_error_set(err, -EINVAL,
+                             "ckpt, out and ret_total are required, and flags that are known");
+    return sti_checkpointer_parts(ckpt->checkpointer, step, (flags & STK_PARTS_VERIFY) != 0,
+                                  (struct sti_part_list){out, capacity, ret_total}, err);
+}
+
+int
 stk_ckpt_prune(stk_ckpt *ckpt, uint32_t keep, uint32_t flags, uint32_t *ret_removed, stk_error *err)
 {
     if (!ckpt || (flags & ~STK_PRUNE_ORPHANS))

@@ -54,6 +54,15 @@ sti_checkpointer_latest(struct sti_checkpointer *checkpointer, uint64_t *ret_ste
 int
 sti_checkpointer_list(struct sti_checkpointer *checkpointer, stk_ckpt_info *out, uint32_t capacity,
                       uint32_t *ret_total, stk_error *err);
+/* Where parts are told: room for capacity of them; total: how many there are. */
+struct sti_part_list {
+    stk_ckpt_part *out;
+    uint32_t capacity;
+    uint32_t *total;
+};
+int
+sti_checkpointer_parts(struct sti_checkpointer *checkpointer, uint64_t step, bool is_read,
+                       struct sti_part_list list, stk_error *err);
 int
 sti_checkpointer_prune(struct sti_checkpointer *checkpointer, uint32_t keep, bool orphans,
                        uint32_t *ret_removed, stk_error *err);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "checkpointer/checkpointer_internal.h"
+#include "ckpt/parts.h"
 #include "ckpt/retain.h"
 
 int
@@ -143,6 +144,44 @@ sti_checkpointer_list(struct sti_checkpointer *checkpointer, stk_ckpt_info *out,
     sti_steps_fini(&steps);
     sti_aio_close(scans[0].aio);
     return rc;
+}
+
+int
+sti_checkpointer_parts(struct sti_checkpointer *checkpointer, uint64_t step, bool is_read,
+                       struct sti_part_list list, stk_error *err)
+{
+    struct sti_scan scans[2];
+    struct sti_manifest manifest;
+    stk_error why;
+    bool is_told = false;
+    int rc = sti_checkpointer_scans(checkpointer, scans, err);
+
+    if (rc < 0)
+        return rc;
+    rc = sti_scan_manifest(&scans[0], step, &manifest, err);
+    if (rc < 0) {
+        sti_aio_close(scans[0].aio);
+        return rc;
+    }
+    uint32_t n_out = manifest.n_parts < list.capacity ? manifest.n_parts : list.capacity;
+    for (uint32_t part = 0; part < n_out; part++) {
+        bool is_coming = false;
+        int state = sti_part_look(&scans[0], &manifest, part, is_read, &is_coming, &why);
+
+        list.out[part] = (stk_ckpt_part){.bytes = manifest.parts[part].n_bytes,
+                                         .writer = manifest.parts[part].writer,
+                                         .flags = is_coming ? STK_PART_COMING : 0,
+                                         .state = state};
+        if (state < 0 && state != -ENOENT && !is_told) {
+            is_told = true;
+            if (err)
+                *err = why;
+        }
+    }
+    *list.total = manifest.n_parts;
+    sti_manifest_fini(&manifest);
+    sti_aio_close(scans[0].aio);
+    return (int)(n_out < INT32_MAX ? n_out : INT32_MAX);
 }
 
 static int

@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "ckpt/names.h"
 
+#define PULL_SUFFIX ".pull"
 #define PATH_SIZE (2 * STI_NAME_SIZE + 256)
 
 /* Names of a directory that are wanted. */
@@ -115,6 +116,30 @@ is_alive(const struct sti_scan *scan, uint64_t step, const char *id)
     return is_its;
 }
 
+static bool
+is_unfinished_copy(const char *name)
+{
+    size_t n = strlen(name);
+
+    return n > strlen(PULL_SUFFIX) && strcmp(name + n - strlen(PULL_SUFFIX), PULL_SUFFIX) == 0;
+}
+
+/* Copies that were cut off, among the parts of a checkpoint that stays. */
+static int
+remove_unfinished(struct sti_aio *aio, int dir_fd, const char *dir)
+{
+    struct names files = {.is_wanted = is_unfinished_copy};
+    char path[PATH_SIZE];
+    int rc = list(aio, dir_fd, dir, &files);
+
+    for (uint32_t at = 0; rc == 0 && at < files.n; at++) {
+        (void)snprintf(path, sizeof(path), "%s/%s", dir, files.names[at]); /* fits */
+        rc = remove_path(aio, dir_fd, path, false);
+    }
+    sti_mem_free(files.names);
+    return rc;
+}
+
 static int
 clean(const struct sti_scan *scan, int dir_fd, uint32_t *n_removed)
 {
@@ -126,8 +151,10 @@ clean(const struct sti_scan *scan, int dir_fd, uint32_t *n_removed)
         char id[STI_ID_SIZE];
         enum sti_name_kind kind = sti_name_parse(names.names[at], &step, id);
 
-        if (kind == STI_NAME_PARTS && is_alive(scan, step, id))
+        if (kind == STI_NAME_PARTS && is_alive(scan, step, id)) {
+            rc = remove_unfinished(scan->aio, dir_fd, names.names[at]);
             continue;
+        }
         rc = remove_dir(scan->aio, dir_fd, names.names[at]);
         *n_removed += rc == 0;
     }
