@@ -4,80 +4,27 @@
 
     comm_hosts.py COMM_RANK
 
-Two hosts are two network namespaces joined by a pair of interfaces; without root (or without
-ip) all ranks are on the loopback, and what needs a link to cut is left out.
+Two hosts are two network namespaces; without root (or without ip) all ranks are on the loopback,
+and what needs a link to cut is left out.
 """
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 
+from hosts import Hosts
+
 RANK = sys.argv[1]
-TAG = f"stk{os.getpid() % 100000}"
 SECRET = "of the test"
-
-
-def run(*words):
-    subprocess.run(words, check=True, stdin=subprocess.DEVNULL)
-
-
-class Hosts:
-    """Where ranks run: a list of prefixes for their commands, and rank 0's address."""
-
-    def __init__(self):
-        self.names = []
-        self.address = "127.0.0.1"
-        self.prefixes = [[], []]
-        if os.geteuid() == 0 and shutil.which("ip"):
-            try:
-                self.make()
-            except (subprocess.CalledProcessError, OSError) as error:
-                print(f"no network namespaces here: {error}")
-                self.remove()
-
-    def make(self):
-        for at in range(2):
-            run("ip", "netns", "add", f"{TAG}{at}")
-            self.names.append(f"{TAG}{at}")
-        run("ip", "-n", self.names[0], "link", "add", "eth0", "type", "veth", "peer", "name",
-            "eth0", "netns", self.names[1])
-        for at, name in enumerate(self.names):
-            run("ip", "-n", name, "link", "set", "lo", "up")
-            run("ip", "-n", name, "addr", "add", f"10.97.0.{at + 1}/24", "dev", "eth0")
-            run("ip", "-n", name, "link", "set", "eth0", "up")
-        self.address = "10.97.0.1"
-        self.prefixes = [["ip", "netns", "exec", name] for name in self.names]
-        self.wait_until_up()
-
-    def wait_until_up(self):
-        """An interface whose link is not there yet is none to UCX when it looks for them."""
-        for name in self.names:
-            until = time.monotonic() + 10
-            while " UP " not in subprocess.run(
-                    ["ip", "-n", name, "-br", "link", "show", "eth0"], check=True,
-                    capture_output=True, text=True).stdout:
-                assert time.monotonic() < until, "the link between the hosts does not come up"
-                time.sleep(0.02)
-
-    def link(self, state):
-        run("ip", "-n", self.names[1], "link", "set", "eth0", state)
-
-    def remove(self):
-        for name in self.names:
-            subprocess.run(["ip", "netns", "del", name], check=False)
-        self.names = []
-        self.address = "127.0.0.1"
-        self.prefixes = [[], []]
 
 
 class Rank:
     def __init__(self, hosts, rank, world, port, secret=SECRET, transports="tcp"):
         self.rank = rank
-        command = hosts.prefixes[rank % 2] + [
+        command = hosts.at(rank % 2) + [
             RANK, str(rank), str(world), hosts.address, str(port), secret, transports]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         text=True, bufsize=1)
@@ -270,7 +217,7 @@ def environment(hosts):
 
 
 def main():
-    hosts = Hosts()
+    hosts = Hosts("stkh", "10.97.0")
     print("hosts:", hosts.names or "the loopback", flush=True)
     try:
         for test in (sizes, killed, stopped, cut, strangers, environment):

@@ -33,7 +33,7 @@ class TwoHosts(Hosts):
     """A namespace for each node, and the link between them."""
 
     def prefix(self, rank):
-        return ["ip", "netns", "exec", self.names[rank // PER_NODE]] if self.names else []
+        return self.at(rank // PER_NODE)
 
 
 class Here:

@@ -11,13 +11,13 @@ and then, as root with ip, half as often in two network namespaces."""
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 
-TAG = f"stkc{os.getpid() % 100000}"
+from hosts import Hosts
+
 SAMPLES, SAMPLE_BYTES = 24, 20000
 # An allocator keeps some for the threads that were; so does UCX for connections.
 HEAP_BYTES, RESIDENT_BYTES, MAPPED_BYTES = 64 << 10, 4 << 20, 16 << 20
@@ -34,32 +34,6 @@ def check(good, text):
     if not good:
         failed += 1
         print("FAILED:", text, flush=True)
-
-
-def ip(*words):
-    subprocess.run(["ip", *words], check=True, stdin=subprocess.DEVNULL)
-
-
-def make_hosts():
-    for at in range(2):
-        ip("netns", "add", f"{TAG}{at}")
-    ip("-n", f"{TAG}0", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns",
-       f"{TAG}1")
-    for at in range(2):
-        ip("-n", f"{TAG}{at}", "link", "set", "lo", "up")
-        ip("-n", f"{TAG}{at}", "addr", "add", f"10.94.0.{at + 1}/24", "dev", "eth0")
-        ip("-n", f"{TAG}{at}", "link", "set", "eth0", "up")
-    until = time.monotonic() + 10
-    while " UP " not in subprocess.run(["ip", "-n", f"{TAG}1", "-br", "link", "show", "eth0"],
-                                       check=True, capture_output=True, text=True).stdout:
-        assert time.monotonic() < until, "the link does not come up"
-        time.sleep(0.02)
-
-
-def remove_hosts():
-    for at in range(2):
-        subprocess.run(["ip", "netns", "del", f"{TAG}{at}"], check=False,
-                       stderr=subprocess.DEVNULL)
 
 
 def run(name, program, folder, cycles, prefixes, address):
@@ -100,16 +74,12 @@ def main():
             with open(os.path.join(folder, f"{at:05}"), "wb") as file:
                 file.write(drawn.randbytes(SAMPLE_BYTES))
         run("one machine", program, folder, cycles, [[], []], "127.0.0.1")
-        if os.geteuid() == 0 and shutil.which("ip"):
-            try:
-                make_hosts()
-            except (subprocess.CalledProcessError, OSError) as error:
-                print(f"no network namespaces here: {error}")
-            else:
-                run("two hosts", program, folder, cycles // 2,
-                    [["ip", "netns", "exec", f"{TAG}{at}"] for at in range(2)], "10.94.0.1")
-            finally:
-                remove_hosts()
+        two = Hosts("stkc", "10.94.0")
+        try:
+            if two.names:
+                run("two hosts", program, folder, cycles // 2, [two.at(0), two.at(1)], two.address)
+        finally:
+            two.remove()
     print("failed checks:", failed)
     return 1 if failed else 0
 

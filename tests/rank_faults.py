@@ -13,12 +13,13 @@ midst of that."""
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+
+import hosts as hosts_of_tests
 
 WORLD = 4
 LOST = 3
@@ -30,7 +31,6 @@ TERM_ROUNDS = 20 if "STOKER_TEST_LONG" in os.environ else 2
 START_MS, PEER_MS, CLOSE_MS = 4000, 700, 3000
 LIMIT_S = 60
 SKIP = 77
-TAG = f"stkf{os.getpid() % 100000}"
 failed = 0
 next_port = 12000 + os.getpid() % 20000
 
@@ -42,59 +42,14 @@ def check(good, text):
         print("FAILED:", text, flush=True)
 
 
-class Hosts:
-    """Two network namespaces and a link between them, or none."""
+class Hosts(hosts_of_tests.Hosts):
+    """The last rank is on the second host, all others are on the first."""
 
     def __init__(self):
-        self.names = []
-        self.address = "127.0.0.1"
-        if os.geteuid() == 0 and shutil.which("ip"):
-            try:
-                self.make()
-            except (subprocess.CalledProcessError, OSError) as error:
-                print(f"no network namespaces here: {error}")
-                self.remove()
-
-    def make(self):
-        for at in range(2):
-            self.ip("netns", "add", f"{TAG}{at}")
-            self.names.append(f"{TAG}{at}")
-        self.ip("-n", self.names[0], "link", "add", "eth0", "type", "veth", "peer", "name", "eth0",
-                "netns", self.names[1])
-        for at, name in enumerate(self.names):
-            self.ip("-n", name, "link", "set", "lo", "up")
-            self.ip("-n", name, "addr", "add", f"10.95.0.{at + 1}/24", "dev", "eth0")
-            self.ip("-n", name, "link", "set", "eth0", "up")
-        self.address = "10.95.0.1"
-        self.wait_for_link()
-
-    def wait_for_link(self):
-        """Who starts before it is up has no address for the others."""
-        for name in self.names:
-            until = time.monotonic() + 10
-            while " UP " not in subprocess.run(
-                    ["ip", "-n", name, "-br", "link", "show", "eth0"], check=True,
-                    capture_output=True, text=True).stdout:
-                assert time.monotonic() < until, "the link does not come up"
-                time.sleep(0.02)
-
-    @staticmethod
-    def ip(*words):
-        subprocess.run(["ip", *words], check=True, stdin=subprocess.DEVNULL)
+        super().__init__("stkf", "10.95.0")
 
     def prefix(self, rank):
-        return ["ip", "netns", "exec", self.names[int(rank == LOST)]] if self.names else []
-
-    def link(self, state):
-        self.ip("-n", self.names[1], "link", "set", "eth0", state)
-        if state == "up":
-            self.wait_for_link()
-
-    def remove(self):
-        for name in self.names:
-            subprocess.run(["ip", "netns", "del", name], check=False)
-        self.names = []
-        self.address = "127.0.0.1"
+        return self.at(int(rank == LOST))
 
 
 def command_of(stoker, folder, epochs=EPOCHS):
