@@ -283,7 +283,7 @@ take_position(struct sti_fetcher *fetcher, struct sti_record *record)
 static struct sti_record *
 open_record(struct sti_fetcher *fetcher, const struct sti_batch_cut *cut)
 {
-    struct sti_record *record = sti_record_list_pop(&fetcher->staging.free);
+    struct sti_record *record = sti_staging_take_free(&fetcher->staging);
 
     record->cut = *cut;
     record->n_taken = 0;
