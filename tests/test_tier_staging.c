@@ -292,7 +292,19 @@ memory_comes_ahead_of_its_use(void **state)
     sti_staging_fini(&staging);
 
     open_staging(&staging, record_bytes / BATCH); /* and is given back in the midst of it */
-    (void)begin(&staging, 0);
+    struct sti_record *first = sti_staging_take_free(&staging);
+    struct sti_record *second = sti_staging_take_free(&staging);
+    sti_staging_put_free(&staging, first);
+    sti_staging_put_free(&staging, second);
+    assert_ptr_equal(sti_staging_take_free(&staging), second); /* rather than one without */
+    assert_ptr_equal(sti_staging_take_free(&staging), first);
+    for (uint32_t at = 2; at < RECORDS; at++)
+        assert_non_null(sti_staging_take_free(&staging));
+    assert_null(sti_staging_take_free(&staging));
+    sti_staging_put_free(&staging, first);
+    sti_record_list_push(&staging.free, second); /* the list's end is where it is */
+    assert_ptr_equal(sti_staging_take_free(&staging), first);
+    assert_ptr_equal(sti_staging_take_free(&staging), second);
     sti_staging_fini(&staging);
 }
 

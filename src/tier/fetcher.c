@@ -434,7 +434,7 @@ release_record(struct sti_fetcher *fetcher, struct sti_record *record)
         sti_fetcher_unpin(fetcher, record, item);
     }
     fetcher->staged_bytes -= record->raw_bytes;
-    sti_record_list_push(&fetcher->staging.free, record);
+    sti_staging_put_free(&fetcher->staging, record);
 }
 
 static void

@@ -409,7 +409,7 @@ sti_staging_take_free(struct sti_staging *staging)
 {
     struct sti_record *record = sti_record_list_pop(&staging->free);
 
-    /* Those that were never used come in the order of their addresses. */
+    /* Those that were never used come last, in the order of their addresses. */
     if (record && record->slots)
         sti_toucher_ahead(&staging->toucher,
                           (uint64_t)(record->slots - staging->arena.base) + staging->slots_bytes);
@@ -429,6 +429,16 @@ static void
 post(struct sti_staging *staging)
 {
     (void)sem_post(&staging->ready_sem); /* see sti_staging_interrupt() */
+}
+
+void
+sti_staging_put_free(struct sti_staging *staging, struct sti_record *record)
+{
+    record->next = staging->free.first;
+    if (!record->next)
+        staging->free.last = &record->next;
+    staging->free.first = record;
+    staging->free.n++;
 }
 
 void

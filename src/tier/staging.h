@@ -195,9 +195,14 @@ sti_staging_command(struct sti_staging *staging, enum sti_command command, uint6
 
 /* ---- the loop's side ---- */
 
-/* A record to be filled; NULL where all are in use. */
+/* A record to be filled, the one that was put back last; NULL where all are in use. */
 struct sti_record *
 sti_staging_take_free(struct sti_staging *staging);
+
+/* Puts one back that nobody has any more. Its memory is there and was looked at just now: it
+ * is the first to be used again, and where few are out few ever need memory. */
+void
+sti_staging_put_free(struct sti_staging *staging, struct sti_record *record);
 
 /* Makes the done ones at the head of filling ready. */
 void
