@@ -8,7 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -18,6 +20,7 @@
 #define BATCH 3
 
 static uint32_t n_wakes;
+static struct sti_pool *pool;
 
 static void
 count_wake(void *context)
@@ -29,8 +32,11 @@ count_wake(void *context)
 static void
 open_staging(struct sti_staging *staging, uint64_t slot_bytes)
 {
-    const struct sti_staging_opts opts = {
-        .n_records = RECORDS, .batch_size = BATCH, .slot_bytes = slot_bytes, .wake = count_wake};
+    const struct sti_staging_opts opts = {.n_records = RECORDS,
+                                          .batch_size = BATCH,
+                                          .slot_bytes = slot_bytes,
+                                          .pool = pool,
+                                          .wake = count_wake};
 
     assert_int_equal(sti_staging_init(staging, &opts), 0);
 }
@@ -39,7 +45,7 @@ open_staging(struct sti_staging *staging, uint64_t slot_bytes)
 static struct sti_record *
 begin(struct sti_staging *staging, uint64_t step)
 {
-    struct sti_record *record = sti_record_list_pop(&staging->free);
+    struct sti_record *record = sti_staging_take_free(staging);
 
     assert_non_null(record);
     record->cut = (struct sti_batch_cut){.first_position = step * BATCH,
@@ -252,6 +258,71 @@ the_ledger_is_bounded(void **state)
     sti_staging_fini(&staging);
 }
 
+/* Whether the byte at a place of the arena has memory. */
+static bool
+has_memory(const struct sti_staging *staging, uint64_t at)
+{
+    uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+    unsigned char has = 0;
+
+    assert_int_equal(mincore(staging->arena.base + at / page_bytes * page_bytes, page_bytes, &has),
+                     0);
+    return has & 1;
+}
+
+/* Nobody waits for all of the memory before the first batch, and what is about to be filled
+ * has some. */
+static void
+memory_comes_ahead_of_its_use(void **state)
+{
+    const uint64_t record_bytes = (uint64_t)48 << 20;
+    struct sti_staging staging;
+
+    (void)state;
+    open_staging(&staging, record_bytes / BATCH);
+    assert_false(has_memory(&staging, RECORDS * record_bytes - 1));
+    for (uint64_t step = 0; step < RECORDS; step++) {
+        (void)begin(&staging, step);
+        while (!has_memory(&staging, (step + 1) * record_bytes - 1))
+            (void)usleep(1000);
+        if (step + 2 < RECORDS)
+            assert_false(has_memory(&staging, RECORDS * record_bytes - 1));
+    }
+    assert_null(sti_staging_take_free(&staging));
+    sti_staging_fini(&staging);
+
+    open_staging(&staging, record_bytes / BATCH); /* and is given back in the midst of it */
+    struct sti_record *first = sti_staging_take_free(&staging);
+    struct sti_record *second = sti_staging_take_free(&staging);
+    sti_staging_put_free(&staging, first);
+    sti_staging_put_free(&staging, second);
+    assert_ptr_equal(sti_staging_take_free(&staging), second); /* rather than one without */
+    assert_ptr_equal(sti_staging_take_free(&staging), first);
+    for (uint32_t at = 2; at < RECORDS; at++)
+        assert_non_null(sti_staging_take_free(&staging));
+    assert_null(sti_staging_take_free(&staging));
+    sti_staging_put_free(&staging, first);
+    sti_record_list_push(&staging.free, second); /* the list's end is where it is */
+    assert_ptr_equal(sti_staging_take_free(&staging), first);
+    assert_ptr_equal(sti_staging_take_free(&staging), second);
+    sti_staging_fini(&staging);
+}
+
+static int
+open_pool(void **state)
+{
+    (void)state;
+    return sti_pool_open(&pool, 1, 0);
+}
+
+static int
+close_pool(void **state)
+{
+    (void)state;
+    sti_pool_close(pool);
+    return 0;
+}
+
 int
 main(void)
 {
@@ -262,7 +333,8 @@ main(void)
         cmocka_unit_test(returns_wake_when_wanted),
         cmocka_unit_test(waits_end_with_what_they_wait_for),
         cmocka_unit_test(the_ledger_is_bounded),
+        cmocka_unit_test(memory_comes_ahead_of_its_use),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, open_pool, close_pool);
 }

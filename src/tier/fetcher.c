@@ -283,7 +283,7 @@ take_position(struct sti_fetcher *fetcher, struct sti_record *record)
 static struct sti_record *
 open_record(struct sti_fetcher *fetcher, const struct sti_batch_cut *cut)
 {
-    struct sti_record *record = sti_record_list_pop(&fetcher->staging.free);
+    struct sti_record *record = sti_staging_take_free(&fetcher->staging);
 
     record->cut = *cut;
     record->n_taken = 0;
@@ -434,7 +434,7 @@ release_record(struct sti_fetcher *fetcher, struct sti_record *record)
         sti_fetcher_unpin(fetcher, record, item);
     }
     fetcher->staged_bytes -= record->raw_bytes;
-    sti_record_list_push(&fetcher->staging.free, record);
+    sti_staging_put_free(&fetcher->staging, record);
 }
 
 static void

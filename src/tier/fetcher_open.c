@@ -122,6 +122,7 @@ open_parts(struct sti_fetcher *fetcher, stk_error *err)
                                             .n_fields = has_names ? fetcher->n_fields : 1,
                                             .field_names =
                                                 has_names ? fetcher->field_names : &no_name,
+                                            .pool = fetcher->opts.pool,
                                             .wake = fetcher->opts.wake,
                                             .context = fetcher->opts.wake_context};
     int rc = sti_staging_init(&fetcher->staging, &staging_opts);

@@ -147,10 +147,11 @@ allocate(struct sti_staging *staging, const struct sti_staging_opts *opts) STI_N
     if (!staging->records || !staging->arrays || !staging->epochs || !staging->ledger)
         return -ENOMEM;
     if (opts->slot_bytes > 0) {
-        int rc = sti_arena_open(&staging->arena, opts->n_records * n * opts->slot_bytes, 1);
+        int rc = sti_arena_open(&staging->arena, opts->n_records * n * opts->slot_bytes, 0);
 
         if (rc < 0)
             return rc;
+        sti_toucher_start(&staging->toucher, &staging->arena, opts->pool);
     }
     char *at = staging->arrays;
     for (uint32_t idx = 0; idx < opts->n_records; idx++) {
@@ -167,6 +168,7 @@ allocate(struct sti_staging *staging, const struct sti_staging_opts *opts) STI_N
 static void
 release_memory(struct sti_staging *staging) STI_NO_ANALYSIS
 {
+    sti_toucher_stop(&staging->toucher);
     sti_arena_close(&staging->arena);
     sti_mem_free(staging->records);
     sti_mem_free(staging->arrays);
@@ -181,6 +183,7 @@ sti_staging_init(struct sti_staging *staging, const struct sti_staging_opts *opt
 {
     memset(staging, 0, sizeof(*staging));
     staging->n_records = opts->n_records;
+    staging->slots_bytes = opts->batch_size * opts->slot_bytes;
     staging->wake = opts->wake;
     staging->context = opts->context;
     sti_record_list_init(&staging->free);
@@ -401,6 +404,18 @@ sti_staging_command(struct sti_staging *staging, enum sti_command command, uint6
 
 /* ---- the loop's side --------------------------------------------------------------- */
 
+struct sti_record *
+sti_staging_take_free(struct sti_staging *staging)
+{
+    struct sti_record *record = sti_record_list_pop(&staging->free);
+
+    /* Those that were never used come last, in the order of their addresses. */
+    if (record && record->slots)
+        sti_toucher_ahead(&staging->toucher,
+                          (uint64_t)(record->slots - staging->arena.base) + staging->slots_bytes);
+    return record;
+}
+
 static bool
 stop_waiting_locked(struct sti_staging *staging) STI_REQUIRES(&staging->lock)
 {
@@ -414,6 +429,16 @@ static void
 post(struct sti_staging *staging)
 {
     (void)sem_post(&staging->ready_sem); /* see sti_staging_interrupt() */
+}
+
+void
+sti_staging_put_free(struct sti_staging *staging, struct sti_record *record)
+{
+    record->next = staging->free.first;
+    if (!record->next)
+        staging->free.last = &record->next;
+    staging->free.first = record;
+    staging->free.n++;
 }
 
 void

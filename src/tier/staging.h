@@ -20,6 +20,7 @@
 #include "model/stats.h"
 #include "tier/horizon.h"
 #include "tier/ssd.h"
+#include "tier/touch.h"
 
 #define STI_STATS_EPOCHS 64
 #define STI_LEDGER_MAX 4096
@@ -107,7 +108,9 @@ enum sti_command { STI_COMMAND_NONE, STI_COMMAND_SEEK, STI_COMMAND_LEAVE, STI_CO
 struct sti_staging {
     struct sti_record *records;
     uint32_t n_records;
-    struct sti_arena arena; /* the slots */
+    struct sti_arena arena;     /* the slots */
+    struct sti_toucher toucher; /* of the arena */
+    uint64_t slots_bytes;       /* of a record's */
     void *arrays;
     void *field_arrays;          /* with several fields */
     stk_field *fields;           /* of all records */
@@ -145,6 +148,7 @@ struct sti_staging_opts {
     uint64_t slot_bytes;            /* FIXED: bytes of an item; 0: RAW */
     uint32_t n_fields;              /* RAW: 1 .. STK_MAX_FIELDS; FIXED: 1 */
     const char *const *field_names; /* the names are borrowed until fini */
+    struct sti_pool *pool;          /* its background lane faults the slots in; RAW: not used */
     void (*wake)(void *context);
     void *context;
 };
@@ -190,6 +194,15 @@ sti_staging_command(struct sti_staging *staging, enum sti_command command, uint6
                     uint64_t idx);
 
 /* ---- the loop's side ---- */
+
+/* A record to be filled, the one that was put back last; NULL where all are in use. */
+struct sti_record *
+sti_staging_take_free(struct sti_staging *staging);
+
+/* Puts one back that nobody has any more. Its memory is there and was looked at just now: it
+ * is the first to be used again, and where few are out few ever need memory. */
+void
+sti_staging_put_free(struct sti_staging *staging, struct sti_record *record);
 
 /* Makes the done ones at the head of filling ready. */
 void

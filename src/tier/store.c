@@ -4,10 +4,9 @@
  * larger than the capacity by what rounding and padding can cost the samples it holds.
  *
  * With one size, free slots form a list through their own memory, and slots never used
- * yet are taken in address order. A background job faults the arena in, a little ahead of
- * the highest address used so far: a read into memory that is not there yet would hold up
- * the loop, and memory that is never used should not cost anything. Addresses with the
- * top bit set name a small table of blocks outside the arena, the low bits a byte of it.
+ * yet are taken in address order. The arena is faulted in a little ahead of the highest
+ * address used so far (touch.c). Addresses with the top bit set name a small table of
+ * blocks outside the arena, the low bits a byte of it.
  * Blocks with padding are aligned, so the start of one follows from the address of any
  * byte of its first `align`.
  */
@@ -20,15 +19,13 @@
 
 #include "base/heap.h"
 #include "base/mem.h"
+#include "tier/touch.h"
 
 #define OUTSIDE_BIT STI_STORE_BYTES_MAX
 #define OUTSIDE_MAX 1024
 #define OUTSIDE_SHIFT 17 /* above any skew: alignments are 65536 at most */
 #define SMALL_EXTRA_BYTES (UINT64_C(64) << 10)
 #define GAP_BYTES_MAX (UINT64_C(24) << 20)
-#define TOUCH_STEP_BYTES (UINT64_C(4) << 20)
-#define TOUCH_AHEAD_LEAST_BYTES (UINT64_C(16) << 20)
-#define TOUCH_AHEAD_MOST_BYTES (UINT64_C(32) << 20)
 
 struct sti_store {
     struct sti_arena arena;
@@ -56,60 +53,8 @@ struct sti_store {
     uint32_t n_outside;
     uint64_t n_outside_ever;
 
-    /* Faulting in: the job runs a step at a time, so that stopping is quick. */
-    struct sti_job touch_job;
-    struct sti_pool *pool;
-    uint64_t touched_bytes; /* atomic */
-    uint64_t goal_bytes;    /* atomic: how far the job is to go; set by the loop */
-    int is_stopping;        /* atomic: set by free, read by the job */
-    int is_touching;        /* atomic: cleared by the job when it ends for now */
+    struct sti_toucher toucher;
 };
-
-static void
-touch(struct sti_job *job)
-{
-    struct sti_store *store =
-        (struct sti_store *)(void *)((char *)job - offsetof(struct sti_store, touch_job));
-    uint64_t from = __atomic_load_n(&store->touched_bytes, __ATOMIC_RELAXED);
-    uint64_t to = from + TOUCH_STEP_BYTES;
-
-    uint64_t goal = __atomic_load_n(&store->goal_bytes, __ATOMIC_RELAXED);
-
-    if (to > goal)
-        to = goal;
-    if (from < to && !__atomic_load_n(&store->is_stopping, __ATOMIC_ACQUIRE)) {
-        sti_arena_touch(&store->arena, from, to);
-        __atomic_store_n(&store->touched_bytes, to, __ATOMIC_RELAXED);
-        sti_pool_submit(store->pool, STI_LANE_BACKGROUND, job, 1);
-        return;
-    }
-    __atomic_store_n(&store->is_touching, 0, __ATOMIC_RELEASE);
-}
-
-/* Has the arena faulted in some way beyond what is used up to end, the further the more that
- * is: what is not going to be used costs as much as what is. A job that is just about to end
- * may miss the new goal; the next block asks again. */
-static void
-touch_ahead(struct sti_store *store, uint64_t end)
-{
-    uint64_t goal = __atomic_load_n(&store->goal_bytes, __ATOMIC_RELAXED);
-    uint64_t ahead = end / 4;
-
-    if (ahead < TOUCH_AHEAD_LEAST_BYTES)
-        ahead = TOUCH_AHEAD_LEAST_BYTES;
-    if (ahead > TOUCH_AHEAD_MOST_BYTES)
-        ahead = TOUCH_AHEAD_MOST_BYTES;
-    if (end + ahead / 2 <= goal)
-        return;
-    end += ahead;
-    if (end > store->arena.n_bytes)
-        end = store->arena.n_bytes;
-    if (end == goal)
-        return;
-    __atomic_store_n(&store->goal_bytes, end, __ATOMIC_RELAXED);
-    if (__atomic_exchange_n(&store->is_touching, 1, __ATOMIC_ACQUIRE) == 0)
-        sti_pool_submit(store->pool, STI_LANE_BACKGROUND, &store->touch_job, 1);
-}
 
 static uint64_t
 round_up(uint64_t value, uint64_t unit)
@@ -187,14 +132,12 @@ sti_store_new(struct sti_store **ret_store, const struct sti_store_opts *opts)
     store->capacity_bytes = opts->capacity_bytes;
     store->align = opts->align;
     store->padding_bytes = opts->padding_bytes;
-    store->pool = opts->pool;
     rc = opts->uniform_bytes > 0 ? open_slots(store, opts) : open_heap(store, opts);
     if (rc < 0) {
         sti_store_free(store);
         return rc;
     }
-    store->touch_job.fn = touch;
-    touch_ahead(store, 0);
+    sti_toucher_start(&store->toucher, &store->arena, opts->pool);
     *ret_store = store;
     return 0;
 }
@@ -204,8 +147,7 @@ sti_store_free(struct sti_store *store)
 {
     if (!store)
         return;
-    __atomic_store_n(&store->is_stopping, 1, __ATOMIC_RELEASE);
-    sti_pool_withdraw(store->pool, &store->touch_job); /* ends within a step */
+    sti_toucher_stop(&store->toucher);
     for (uint32_t at = 0; at < OUTSIDE_MAX; at++)
         sti_mem_free(store->outside[at]);
     sti_heap_free(store->small_heap);
@@ -277,7 +219,7 @@ sti_store_get(struct sti_store *store, uint64_t n_bytes, bool is_padded)
         address = get_block(store, n_bytes, is_padded);
     if (address != STI_STORE_NONE) {
         store->used_bytes += n_bytes;
-        touch_ahead(store, address + n_bytes);
+        sti_toucher_ahead(&store->toucher, address + n_bytes);
     }
     return address;
 }

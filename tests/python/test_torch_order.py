@@ -10,6 +10,7 @@ import unittest
 from torch_support import DataTest, DataLoader, TorchLoader, default_state, stoker, torch
 
 CASES = int(os.environ.get("STOKER_TORCH_CASES", "2000"))
+STORED = CASES if os.environ.get("STOKER_TEST_LONG") else CASES // 4
 WITH_WORKERS = 12  # cases in which torch starts processes
 data = torch.utils.data
 
@@ -208,9 +209,9 @@ class Order(DataTest):
     def test_stored(self):
         """The same from a file that Stoker reads, its order made by Stoker where it is known."""
         with stoker.Engine(buffered=True) as engine:
-            for n in {Case(seed).n for seed in range(CASES // 4)}:
+            for n in {Case(seed).n for seed in range(STORED)}:
                 (self.folder / f"{n}.bin").write_bytes(struct.pack(f"<{n}Q", *range(n)))
-            for seed in range(CASES // 4):
+            for seed in range(STORED):
                 case = Case(seed)
                 ids = Ids(case.n)
                 if case.arguments(ids, True).get("batch_size", 1) is None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpointer in ranks: DistributedDataParallel and fully_shard(), saved by two and four, gone on
-with by one, two and four; ranks that die, differ or cannot."""
+"""Checkpointer in ranks: DistributedDataParallel, fully_shard() and FullyShardedDataParallel, saved
+by two and four, gone on with by one, two and four; ranks that die, differ or cannot."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ class Model(torch.nn.Module):
         super().__init__()
         self.blocks = torch.nn.Sequential(*[torch.nn.Sequential(
             torch.nn.Linear(33, 33), torch.nn.LayerNorm(33), torch.nn.GELU()) for _ in range(3)])
-        self.norm = torch.nn.Identity() if kind == "fsdp" else torch.nn.BatchNorm1d(33)
+        self.norm = torch.nn.BatchNorm1d(33) if kind == "ddp" else torch.nn.Identity()
         self.head = torch.nn.Linear(33, 5)
         self.tied = self.head  # two names
         self.register_buffer("whose", torch.zeros(3))
@@ -36,18 +36,32 @@ class Model(torch.nn.Module):
     def forward(self, x):
         return self.tied(self.norm(self.blocks(x)))
 
+def make_mesh():
+    from torch.distributed.device_mesh import init_device_mesh
+    return init_device_mesh("cpu", (world,)) if world != 4 else \
+        init_device_mesh("cpu", (2, 2), mesh_dim_names=("replica", "shard"))
+
+def make_fsdp1(model, **more):
+    from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+    strategy = ShardingStrategy.HYBRID_SHARD if world == 4 else ShardingStrategy.FULL_SHARD
+    return FullyShardedDataParallel(
+        model, sharding_strategy=strategy, device_id=torch.device("cpu"),
+        auto_wrap_policy=ModuleWrapPolicy({torch.nn.Sequential}),
+        use_orig_params=kind == "fsdp1-orig", **more)
+
 def make(seed):
     torch.manual_seed(seed)
     model = Model()
     if kind == "fsdp":
-        from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
-        mesh = init_device_mesh("cpu", (world,)) if world != 4 else \
-            init_device_mesh("cpu", (2, 2), mesh_dim_names=("replica", "shard"))
+        mesh = make_mesh()
         for block in model.blocks:
             fully_shard(block, mesh=mesh)
         fully_shard(model, mesh=mesh)
         run = model
+    elif kind.startswith("fsdp1"):
+        run = model = make_fsdp1(model, device_mesh=make_mesh())
     else:
         run = torch.nn.parallel.DistributedDataParallel(model)
     return model, run, torch.optim.AdamW(model.parameters(), lr=0.01)
@@ -65,7 +79,7 @@ def train(run, optimizer, steps):
     return losses
 
 def whole(model):
-    # detached: what is compared later is what is now
+    # detached: what is compared later is what is now; of FSDP 1 the whole comes by itself
     return {name: (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor)
             .detach().clone() for name, tensor in model.state_dict().items()}
 
@@ -127,6 +141,12 @@ elif what == "load":
             assert [batch.tolist() for batch in loader] == own["rest"]
         losses = train(run, optimizer, range(3, 6))  # the moments are right only if these are
         assert all(map(close, losses, expected["losses"])), (losses, expected["losses"])
+elif what == "load model":  # of another kind
+    expected = torch.load(f"{folder}/expected0")
+    with Checkpointer(run_dir, read_only=True) as saved:
+        assert saved.load(1, model=model)["step"] == 1
+    found = whole(model)
+    assert all(torch.equal(found[name], one) for name, one in expected["at_save"].items())
 elif what == "killed":
     saved = Checkpointer(run_dir, vote_timeout=3)
     saved.save(1, **parts(model, optimizer, loader))
@@ -226,6 +246,21 @@ elif what == "missing" and rank == 0:
         saved.save(1, model=model)
     with Checkpointer(run_dir, read_only=True) as saved:
         assert saved.load(model=model)["step"] == 1
+elif what == "pieces":  # what of FSDP 1 cannot be saved
+    saved = Checkpointer(run_dir, vote_timeout=60)
+    def refused(text, checkpointer=saved, **given):
+        try:
+            checkpointer.save(1, **given)
+            sys.exit("it was saved")
+        except TypeError as error:
+            assert text in str(error), error
+    refused("beside it", optimizer=optimizer)
+    refused("beside it", optimizer=optimizer, model=torch.nn.Linear(2, 2))
+    refused("device_mesh", model=make_fsdp1(Model()))
+    with Checkpointer(f"{folder}/own{rank}", alone=True) as alone:
+        refused("alone=True", alone, model=model)
+    assert saved.latest() is None
+    saved.close()
 elif what == "left open":  # as programs end that do not close
     saved = Checkpointer(run_dir)
     saved.save(1, model=model, optimizer=optimizer)
@@ -239,13 +274,13 @@ dist.destroy_process_group()
 class Ranks(DataTest):
     kind = "ddp"
 
-    def run_ranks(self, what, world):
+    def run_ranks(self, what, world, kind=None):
         program = self.folder / "rank.py"
         program.write_text(RANK, encoding="utf-8")
         meeting = self.folder / f"meeting{world}{what}{time.monotonic_ns()}"
         with tempfile.TemporaryFile("w+") as said:
-            ranks = [subprocess.Popen([sys.executable, program, self.kind, what, self.folder,
-                                       meeting, str(rank), str(world)],
+            ranks = [subprocess.Popen([sys.executable, program, kind or self.kind, what,
+                                       self.folder, meeting, str(rank), str(world)],
                                       env=dict(os.environ, GLOO_SOCKET_IFNAME="lo",
                                                STOKER_PYTHON_PACKAGE=support.PACKAGE),
                                       stdout=said, stderr=said) for rank in range(world)]
@@ -258,8 +293,8 @@ class Ranks(DataTest):
                 text = said.read()
         return ended, text
 
-    def check_ranks(self, what, world):
-        ended, text = self.run_ranks(what, world)
+    def check_ranks(self, what, world, kind=None):
+        ended, text = self.run_ranks(what, world, kind)
         self.assertEqual(ended, [0] * world, text)
 
     def look_alone(self, world):
@@ -271,9 +306,13 @@ class Ranks(DataTest):
         self.assertEqual(found["model"].keys(), expected["at_save"].keys())
         for name, tensor in expected["at_save"].items():
             self.assertTrue(torch.equal(found["model"][name], tensor), name)
-        self.assertIs(found["model"]["tied.weight"], found["model"]["head.weight"])
+        tied, head = found["model"]["tied.weight"], found["model"]["head.weight"]
+        self.assertTrue(torch.equal(tied, head))
+        self.assertEqual(tied is head, not self.kind.startswith("fsdp1"))  # which gives two of them
         self.assertEqual(found["note"]["rank"], 0)
-        self.assertEqual(found["optimizer"]["state"][0]["exp_avg"].shape, (33, 33))
+        state = found["optimizer"]["state"]
+        first = "blocks.0.0.weight" if self.kind.startswith("fsdp1") else 0
+        self.assertEqual(state[first]["exp_avg"].shape, (33, 33))
 
     def test_two(self):
         self.check_ranks("save", 2)

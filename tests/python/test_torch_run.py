@@ -2,6 +2,7 @@
 """Positions, training that goes on over there, refusals, errors, interrupts and memory."""
 
 import gc
+import inspect
 import io
 import itertools
 import os
@@ -43,6 +44,27 @@ class Samples(DataTest):
             pairs = [(one[0].tolist(), other[0].tolist()) for one, other in zip(loader, loader)]
             self.assertEqual(len(pairs), 7)
             self.assertTrue(all(one == other for one, other in pairs))
+
+    def test_arguments_and_attributes_are_torchs(self):
+        """In name, order and default, whatever this torch has."""
+        mine = inspect.signature(DataLoader.__init__).parameters
+        torchs = inspect.signature(TorchLoader.__init__).parameters
+        self.assertEqual([name for name in mine if name in torchs], list(torchs))
+        late = {"prefetch_factor": None}  # it is 2 until 2.0, where 2 is taken for not given
+        for name, parameter in torchs.items():
+            with self.subTest(name):
+                self.assertEqual(mine[name].kind, parameter.kind)
+                self.assertIn(mine[name].default, (parameter.default, late.get(name, ())))
+        for given in ({}, {"num_workers": 2, "persistent_workers": True, "timeout": 9},
+                      {"batch_size": None, "prefetch_factor": 5, "num_workers": 1},
+                      {"batch_sampler": [[1]]}, {"shuffle": True, "drop_last": True}):
+            mine, torchs = DataLoader(Squares(3), **given), TorchLoader(Squares(3), **given)
+            for name, value in vars(torchs).items():
+                if not name.startswith("_"):
+                    with self.subTest(name, given=given):
+                        self.assertIs(type(getattr(mine, name)), type(value))
+                        if isinstance(value, (int, str, type(None))):
+                            self.assertEqual(getattr(mine, name), value)
 
     def test_refused(self):
         class Stream(data.IterableDataset):

@@ -28,7 +28,7 @@ class _Stats(TypedDict, total=False):
 class DataLoader:
     batch_size: int | None
     num_workers: int
-    prefetch_factor: int
+    prefetch_factor: int | None
     pin_memory: bool
     pin_memory_device: str
     drop_last: bool

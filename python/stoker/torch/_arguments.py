@@ -44,6 +44,11 @@ def check_workers(given):
     _check_context(given["multiprocessing_context"])
 
 
+def prefetch_factor(given, num_workers):
+    """What torch's loader says that it is: until 2.0 also without workers."""
+    return 2 if given is None and (num_workers > 0 or VERSION < (2, 0)) else given
+
+
 def _check_context(context):
     """Workers are spawned, whatever is said; what torch would refuse is refused."""
     known = multiprocessing.get_all_start_methods()

@@ -15,7 +15,7 @@ import time
 import torch
 
 import stoker
-from stoker.torch import _ranks, _rng, _shards
+from stoker.torch import _fsdp, _ranks, _rng, _shards
 from stoker.torch._capture import Arena, Capture, Handover
 from stoker.torch._device import Cuda
 from stoker.torch._fences import Fences, Stable
@@ -133,7 +133,8 @@ class Checkpointer:
         optimizers = [part for part in parts.values() if isinstance(part, torch.optim.Optimizer)]
         # Those that mostly stay as they are come first; see Kept.
         names = sorted(parts, key=lambda name: not isinstance(parts[name], _LASTING))
-        states = {name: _state_of(parts[name]) for name in names}
+        wholes = _fsdp.wholes(parts, self._team.is_aware)
+        states = {name: _state_of(wholes[name]) for name in names}
         if rng:
             states["rng"] = self._rng.get()
         stable = Stable(optimizers)
@@ -236,6 +237,7 @@ class Checkpointer:
             step = self._saved.latest()
             if step is None:
                 return None
+        targets = _fsdp.wholes(into, self._team.is_aware)
         with self._saved.open(step) as view:
             world = view.info()["world"]
             rank = self._team.rank if self._team.rank < world else 0
@@ -247,10 +249,12 @@ class Checkpointer:
             answer = {"step": step}
             for name, part_form in form.items():
                 place = _keep if name in into or name == "rng" else _placer(map_location)
-                likes = _shards.likes_of(part_form, into.get(name)) if self._team.is_aware else None
+                likes = None
+                if self._team.is_aware:
+                    likes = _shards.likes_of(part_form, targets.get(name))
                 state = Reader(view, place, pickle, rank, likes, together).load(part_form)
                 if name in into:
-                    _load_into(into[name], state, strict)
+                    _load_into(targets[name], state, strict)
                 else:
                     answer[name] = state
         if rng and into and "rng" in answer:
@@ -338,7 +342,7 @@ def _load_into(part, state, strict):
     if not callable(load):
         raise TypeError(f"a {kind_of(part)} has no load_state_dict(); leave it out, and take its "
                         "state from what load() returns")
-    if isinstance(part, torch.nn.Module):
+    if isinstance(part, (torch.nn.Module, _fsdp.Model)):
         load(state, strict=strict)
     else:
         load(state)

@@ -42,6 +42,9 @@ class DataLoader:
     an attribute stoker_thread_safe = True is asked by threads, and one with stoker_constant = True
     also for samples of the next epoch, where its order can be foreseen.
 
+    An order that follows from a generator (shuffle=True without seed) is known to the end of the
+    next epoch at most; by seed, or a DistributedSampler, it is known for the whole run.
+
     Beyond torch's arguments:
 
     epochs          how many iterations there will be, for what is kept in the tiers; more may come
@@ -70,7 +73,7 @@ class DataLoader:
         _arguments.check_dataset(dataset)
         _arguments.check_order(given)
         self.num_workers, self.timeout, self.generator = num_workers, timeout, generator
-        self.prefetch_factor = prefetch_factor or 2
+        self.prefetch_factor = _arguments.prefetch_factor(prefetch_factor, num_workers)
         self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
         self.worker_init_fn = worker_init_fn
         self.multiprocessing_context = multiprocessing_context
@@ -88,7 +91,7 @@ class DataLoader:
         self.drop_last = drop_last
         self.persistent_workers = persistent_workers
         self.collate_fn = collate_fn or self._default_collate()
-        self._order = _order.Order(self._index_sampler, num_workers * self.prefetch_factor)
+        self._order = _order.Order(self._index_sampler, num_workers * (self.prefetch_factor or 0))
         self._luck = Luck()
         self._can_pin = self._check_pin()
         self._idle = []

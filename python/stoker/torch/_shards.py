@@ -78,6 +78,8 @@ def likes_of(form, part):
                 for _, one in _pairs(state):
                     if type(one) is list and one[0] == "T":
                         likes[one[1]] = parameters[key]
+    elif callable(getattr(part, "load_state_dict", None)):
+        _match(form, getattr(part, "state_dict", dict)(), likes)
     return likes
 
 

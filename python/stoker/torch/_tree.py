@@ -159,6 +159,10 @@ class Writer:
                 not numpy.asarray(thing).dtype.hasobject and kind is not numpy.void and \
                 not numpy.asarray(thing).dtype.names:
             return self._array(thing, path)
+        if kind.__name__ == "ShardedTensor":
+            raise TypeError(f"{show(path)} is a ShardedTensor: give FullyShardedDataParallel a "
+                            "device_mesh, so that its state is of DTensors, or save it by "
+                            "stoker.torch.dcp")
         if self._may_pickle:
             return Once(kind, dumps(["P", self._blob(pickle.dumps(thing), path)]))
         raise TypeError(f"{show(path)} is a {kind_of(thing)}, which a checkpoint does not hold: it "
