@@ -3,7 +3,8 @@
 """stoker.torch.DataLoader against torch's over class folders of JPEGs, by the same data set with
 the same transforms in Python.
 
-    PYTHONPATH=build/python bench/python_images.py [--rounds N] [--images N] [--workers N ...] [--work DIR]
+    PYTHONPATH=build/python bench/python_images.py [--rounds N] [--images N] [--workers N ...]
+                                                   [--work DIR]
 
 torchvision's ImageFolder of pictures of 500 x 400, RandomResizedCrop to 224, RandomHorizontalFlip,
 ToTensor and Normalize, batches of 64, shuffled; needs torchvision and Pillow. Contenders take turns
