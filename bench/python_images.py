@@ -3,13 +3,14 @@
 """stoker.torch.DataLoader against torch's over class folders of JPEGs, by the same data set with
 the same transforms in Python.
 
-    PYTHONPATH=build/python bench/python_images.py [--rounds N] [--images N] [--work DIR]
+    PYTHONPATH=build/python bench/python_images.py [--rounds N] [--images N] [--workers N ...]
+                                                   [--work DIR]
 
 torchvision's ImageFolder of pictures of 500 x 400, RandomResizedCrop to 224, RandomHorizontalFlip,
 ToTensor and Normalize, batches of 64, shuffled; needs torchvision and Pillow. Contenders take turns
 and begin each with an empty page cache where that may be emptied (root), and with memory that is
 there (ballast, if build/bench has it). Each reads two epochs, torch's loader with 0 to 4 worker
-processes, Stoker's with as many threads. Told are medians, and what is best of each.
+processes (or --workers), Stoker's with as many threads. Told are medians, and what is best of each.
 """
 
 import argparse
@@ -26,7 +27,6 @@ from PIL import Image
 import python_load
 import stoker.torch
 
-WORKERS = (0, 1, 2, 3, 4)
 SIZE = (400, 500)
 CLASSES = 10
 
@@ -63,11 +63,12 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--images", type=int, default=2000)
+    parser.add_argument("--workers", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--work", default=None, help="where the pictures lie")
     asked = parser.parse_args()
     torch.set_num_threads(1)  # as in torch's workers
     makers = {"torch": torch.utils.data.DataLoader, "stoker": stoker.torch.DataLoader}
-    ways = [(name, workers) for workers in WORKERS for name in makers]
+    ways = [(name, workers) for workers in asked.workers for name in makers]
     seen = {way: [] for way in ways}
     with tempfile.TemporaryDirectory(dir=asked.work) as name:
         folder = pathlib.Path(name)

@@ -12,7 +12,7 @@ import weakref
 
 import torch
 
-from stoker.torch._shards import local
+from stoker.torch._shards import locals_of
 
 _HAS_HOOKS = hasattr(torch.Tensor, "_post_accumulate_grad_hooks")  # since torch 2.1
 
@@ -28,12 +28,11 @@ def _written_by(optimizer):
     of DTensors this rank's parts."""
     parameters = {id(parameter): parameter for group in optimizer.param_groups
                   for parameter in group["params"] if not _steps_in_backward(parameter)}
-    tensors = [local(parameter) for parameter in parameters.values()]
+    tensors = list(parameters.values())
     for parameter, state in optimizer.state.items():
         if id(parameter) in parameters and isinstance(state, dict):
-            tensors += [local(value) for value in state.values()
-                        if isinstance(value, torch.Tensor)]
-    return tensors
+            tensors += [value for value in state.values() if isinstance(value, torch.Tensor)]
+    return locals_of(tensors)
 
 
 def _place(tensor):

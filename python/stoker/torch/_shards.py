@@ -9,15 +9,25 @@ import torch
 import stoker
 
 
+def _kind():
+    """DTensor, looked for where somebody has imported it."""
+    return getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ())
+
+
 def is_sharded(thing):
-    """Whether it is a DTensor, looked for where somebody has made one."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(thing, getattr(module, "DTensor", ()))
+    """Whether it is a DTensor."""
+    return isinstance(thing, _kind())
 
 
 def local(tensor):
     """This rank's part, the same object each time; a plain tensor itself."""
     return tensor._local_tensor if is_sharded(tensor) else tensor
+
+
+def locals_of(tensors):
+    """The same of many."""
+    kind = _kind()
+    return [one._local_tensor if isinstance(one, kind) else one for one in tensors]
 
 
 def _is_replicate(placement, path):
