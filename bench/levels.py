@@ -51,7 +51,7 @@ class Machines:
             subprocess.run([*ip, name, "addr", "add", f"10.97.0.{at + 1}/24", "dev", "eth0"],
                            check=True)
             subprocess.run([*ip, name, "link", "set", "eth0", "up"], check=True)
-            made = self.volume("up", name, str(5 * size + 300000000), *limits)
+            made = self.volume("up", name, str(8 * size + 300000000), *limits)
             self.dirs.append(made.strip())
         while not all(" UP " in subprocess.run(
                 [*ip, name, "-br", "link", "show", "eth0"], check=True, capture_output=True,

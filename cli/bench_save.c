@@ -206,7 +206,7 @@ wait_copies(struct bench *bench, uint64_t begun_ns, double *partner_seconds, dou
     struct copy_wait partner = {bench, STK_DURABLE_PARTNER, begun_ns, 0, 0, {0}};
     struct copy_wait shared = {bench, STK_DURABLE_SHARED, begun_ns, 0, 0, {0}};
     stk_ckpt_status status = {STK_CKPT_STATUS_INIT};
-    pthread_t thread;
+    pthread_t thread = 0;
 
     if (bench->dirs.shared && pthread_create(&thread, NULL, wait_copy, &shared) != 0)
         return cli_error(bench->command, "no thread to wait with");

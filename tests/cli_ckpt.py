@@ -167,7 +167,7 @@ def check_bench(top):
                "--shared", top, "--shared-every", "2", "--json", "--quiet", "--load")
     result = json.loads(done.stdout)
     assert result["shared_copies"] == 2 and "partner_seconds" not in result, result
-    assert result["shared_seconds"] > result["durable_seconds"] > 0, result
+    assert result["shared_seconds"] > min(result["saves"]) > 0, result  # not all were copied
     assert [name for name in os.listdir(top) if "bench" in name] == []
     done = run("bench", "save", "--root", top, "--size", "3M", "--saves", "1", "--shared", top)
     assert "in the shared directory after" in done.stdout, done.stdout

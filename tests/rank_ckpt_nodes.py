@@ -97,6 +97,24 @@ def random_moment(program, top, drawn, how, rank, is_gone):
     print(f"{name}: seen, {newest}", flush=True)
 
 
+def in_a_hurry(program, top, drawn):
+    """Saves behind each other, their copies behind them; all are killed, twice, the second time as
+    soon as something was saved: what was copied by then stays, and one node's is enough."""
+    name = "all killed, copies behind"
+    newest = -1
+    for lines in (drawn.randrange(3, 9), 1):
+        job = Job(Here, program, ["save", top, "100000", str(STATE_BYTES)], per_node=PER_NODE,
+                  more={"HURRIES": "1"})
+        said = wait_for_lines(job.ranks[1], lines)
+        time.sleep(drawn.random() * 0.03)
+        for process in job.ranks:
+            process.send_signal(signal.SIGKILL)
+        newest = max([newest, durable(said)] + [durable(text) for _, text, _ in job.end().values()])
+    shutil.rmtree(node_dir(top, drawn.randrange(WORLD)))
+    verify(program, top, newest, name)
+    print(f"{name}: seen, {newest}", flush=True)
+
+
 def between_the_votes(program, top, how):
     """The second node's keeper goes when its manifest's directory has appeared."""
     name = f"rank 2 {how} between the votes"
@@ -200,6 +218,8 @@ def main():
         for at in range(MOMENTS):
             how = (signal.SIGKILL, signal.SIGSTOP)[at % 2]
             random_moment(program, top, drawn, how, drawn.randrange(WORLD), at % 3 > 0)
+        for _ in range(20 if IS_LONG else 2):
+            in_a_hurry(program, top, drawn)
         all_terminated(program, top, drawn)
         hosts = TwoHosts()
         try:

@@ -436,6 +436,72 @@ test_a_copy_that_fails(void **state)
     for_each_comm(be_one_machine);
 }
 
+/* Saves whose copies fail, more of them than are kept. */
+static void
+save_uncopied(struct rank *rank)
+{
+    stk_ckpt *ckpt = open_ckpt(rank);
+    stk_ckpt_status status = {STK_CKPT_STATUS_INIT};
+    struct held held;
+    stk_error err;
+
+    for (uint64_t step = 4; step <= 6; step++) {
+        hold(&held, rank->rank, rank->job->world, step);
+        stk_save save = save_of(&held, step);
+        assert_int_equal(stk_ckpt_save(ckpt, &save, &err), 0);
+        assert_int_equal(stk_ckpt_wait(ckpt, STK_DURABLE_PARTNER, STK_FOREVER, &err), -EEXIST);
+        let_go(&held);
+    }
+    assert_int_equal(stk_ckpt_get_status(ckpt, &status), 0);
+    assert_int_equal(status.durable, 3);
+    assert_int_equal(status.partner_failed, 3);
+    job_meet(rank->job); /* the others may only now come to vote */
+    stk_ckpt_close(ckpt);
+}
+
+static void
+load_third(struct rank *rank)
+{
+    stk_ckpt *ckpt = open_ckpt(rank);
+    stk_view *view;
+    stk_error err;
+
+    if (stk_view_open(&view, ckpt, STK_LATEST, &err) < 0)
+        fail_msg("rank %u: %s: %s", rank->rank, err.path, err.message);
+    expect_step(view, 3, 2);
+    stk_view_close(view);
+    job_meet(rank->job);
+    stk_ckpt_close(ckpt);
+}
+
+/* What survives the loss of a node is not removed for what does not, of an earlier job either. */
+static void
+keep_what_is_copied(struct scene *scene, const char *comm)
+{
+    char root[300];
+    char dir[300];
+
+    (void)snprintf(root, sizeof(root), "%.200s/root", scene->dir);
+    scene->opts.node_local = 1;
+    scene->opts.partner = 1;
+    scene->per_node = 1;
+    run(scene, comm, 2, save_three);
+    scene->opts.roots = root; /* one place, where no copy can be made */
+    run(scene, comm, 2, save_uncopied);
+    scene->opts.roots = NULL;
+    scratch_remove(root);
+    node_dir(scene, 1, dir);
+    scratch_remove(dir);
+    run(scene, comm, 2, load_third);
+}
+
+static void
+test_copies_outlive_what_is_not_copied(void **state)
+{
+    (void)state;
+    for_each_comm(keep_what_is_copied);
+}
+
 static void
 open_wrongly(struct rank *rank)
 {
@@ -482,6 +548,7 @@ main(void)
         cmocka_unit_test(test_two_nodes_are_lost),
         cmocka_unit_test(test_many_saves_and_a_shared_directory),
         cmocka_unit_test(test_a_copy_that_fails),
+        cmocka_unit_test(test_copies_outlive_what_is_not_copied),
         cmocka_unit_test(test_options),
     };
 

@@ -101,7 +101,9 @@ typedef enum stk_writers {
  *                  by the ranks of each node from the node before it, into the same roots; with
  *                  that it is durable as STK_DURABLE_PARTNER, and the loss of any one node loses
  *                  nothing of it. Needs node_local and two nodes at least, and takes half as many
- *                  slots more. A save waits while two copies are unfinished. The same on all ranks.
+ *                  slots more. A save waits while two copies are unfinished. The newest that was
+ *                  copied stays beside those that keep keeps, and before the first copy nothing is
+ *                  removed. The same on all ranks.
  * chunk_bytes      is the same on all ranks, too.
  */
 typedef struct stk_ckpt_opts {

@@ -185,16 +185,23 @@ sti_checkpointer_parts(struct sti_checkpointer *checkpointer, uint64_t step, boo
 }
 
 static int
-prune_old(const struct sti_scan *scan, uint32_t keep, bool is_of_node, uint32_t *n_removed,
-          stk_error *err)
+prune_old(struct sti_checkpointer *checkpointer, const struct sti_scan *scan, uint32_t keep,
+          uint32_t *n_removed, stk_error *err)
 {
+    struct sti_saver_status copies = {.last_durable = UINT64_MAX};
     struct sti_retain *retain = sti_mem_new(1, sizeof(*retain));
     struct sti_aio_op op = {.kind = STI_AIO_LIST};
 
     if (!retain)
         return sti_error_set(err, -ENOMEM, "no memory to prune");
-    *retain = (struct sti_retain){
-        .dir_fd = scan->dir_fd, .keep = keep, .protect_step = UINT64_MAX, .is_of_node = is_of_node};
+    if (checkpointer->copier)
+        sti_saver_get_status(checkpointer->copier, &copies);
+    *retain = (struct sti_retain){.dir_fd = scan->dir_fd,
+                                  .keep = keep,
+                                  .protect_step = UINT64_MAX,
+                                  .pinned_step = copies.last_durable,
+                                  .is_of_node = checkpointer->resolved.is_of_node &&
+                                                checkpointer->team.engine};
     while (sti_retain_next(retain, &op))
         (void)sti_aio_run(scan->aio, &op); /* the machine looks at the result */
     int rc = retain->result;
@@ -248,8 +255,7 @@ sti_checkpointer_prune(struct sti_checkpointer *checkpointer, uint32_t keep, boo
     int n_scans = sti_checkpointer_scans(checkpointer, scans, err);
     if (n_scans < 0)
         return n_scans;
-    bool is_of_node = checkpointer->resolved.is_of_node && checkpointer->team.engine;
-    int rc = prune_old(&scans[0], keep, is_of_node, &n_removed, err);
+    int rc = prune_old(checkpointer, &scans[0], keep, &n_removed, err);
     if (rc == 0 && orphans)
         rc = prune_orphans(checkpointer, &scans[0], &n_removed, err);
     sti_aio_close(scans[0].aio);

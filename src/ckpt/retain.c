@@ -10,7 +10,7 @@
  * checkpoint under its name without its bytes. What was renamed and not finished is
  * finished the next time. What is not whole neither counts nor is touched: it may be of a
  * later version, or its root may come back. Invariant: nothing is removed before `keep`
- * whole ones that are newer, or protect_step, have been seen.
+ * whole ones that are newer, or protect_step, have been seen, and pinned_step never.
  */
 #include "ckpt/retain.h"
 
@@ -265,6 +265,10 @@ count(struct sti_retain *retain)
 {
     if (retain->n_kept < retain->keep) {
         retain->n_kept++;
+        begin_next(retain);
+        return;
+    }
+    if (retain->manifest.step == retain->pinned_step) {
         begin_next(retain);
         return;
     }

@@ -37,11 +37,12 @@ struct sti_retain_found {
 
 #define STI_RETAIN_BUSY_MAX 20u
 
-/* Set dir_fd, keep, protect_step, is_of_node and what is busy, all else zero. */
+/* Set dir_fd, keep, protect_step, pinned_step, is_of_node and what is busy, all else zero. */
 struct sti_retain {
     int dir_fd;            /* the checkpoint directory */
     uint32_t keep;         /* at least 1 */
     uint64_t protect_step; /* never removed: the one just made durable; UINT64_MAX: none */
+    uint64_t pinned_step;  /* nor this, the newest that another node has, too; UINT64_MAX: none */
 
     bool is_of_node; /* parts that are not here are on other nodes */
 

@@ -152,12 +152,32 @@ note_busy(struct sti_saver *drain, struct sti_retain *retain)
     sti_mutex_unlock(&drain->lock);
 }
 
+/* The newest that is copied to another node; UINT64_MAX: none has been since this was opened. */
+static uint64_t
+newest_copy(struct sti_saver *copier)
+{
+    sti_mutex_lock(&copier->lock);
+    uint64_t step = copier->status.last_durable;
+    sti_mutex_unlock(&copier->lock);
+    return step;
+}
+
+/* What is durable as a copy, too, must not make room for what is so only here. Before the first
+ * copy what earlier jobs have copied is not known, so nothing is removed. */
 static void
 begin_retaining(struct sti_saver *saver, uint64_t step)
 {
+    uint64_t pinned = UINT64_MAX;
+
+    if (saver->opts.copier) {
+        pinned = newest_copy(saver->opts.copier);
+        if (pinned == UINT64_MAX)
+            return;
+    }
     saver->retain = (struct sti_retain){.dir_fd = saver->opts.roots[0].dir_fd,
                                         .keep = saver->opts.keep,
                                         .protect_step = step,
+                                        .pinned_step = pinned,
                                         .is_of_node = saver->opts.commits != NULL};
     note_busy(saver->opts.drain, &saver->retain);
     note_busy(saver->opts.copier, &saver->retain);

@@ -285,6 +285,8 @@ sti_scan_latest(const struct sti_scan *scan, struct sti_manifest *manifest, uint
 {
     struct sti_steps steps = {0};
     stk_error own;
+    stk_error why;
+    stk_error lost = {.rank = -1};
     int rc = sti_scan_steps(scan, &steps, err);
 
     *ret_skipped = 0;
@@ -295,18 +297,24 @@ sti_scan_latest(const struct sti_scan *scan, struct sti_manifest *manifest, uint
     rc = sti_error_set_path(&own, -ENOENT, scan->path, "there is no checkpoint");
     for (uint32_t at = 0; at < steps.n; at++) {
         /* Only what is wrong with the newest is told. */
-        stk_error *to = *ret_skipped == 0 ? &own : NULL;
+        bool is_newest = *ret_skipped == 0;
 
-        rc = sti_scan_whole(scan, steps.list[at], manifest, to);
-        if (rc == -ENOENT && to) { /* removed since it was listed, or a directory of others */
+        rc = sti_scan_whole(scan, steps.list[at], manifest, is_newest ? &own : &why);
+        /* Removed since it was listed, or a directory of others. */
+        if (rc == -ENOENT && is_newest) {
             rc = sti_error_set_path(&own, rc, scan->path, "there is no checkpoint");
             continue;
         }
         if (rc == 0)
             break;
         ++*ret_skipped;
+        /* But who does not answer, since without that one there would be something. */
+        if (!is_newest && own.rank < 0 && why.rank >= 0)
+            lost = why;
     }
     sti_steps_fini(&steps);
+    if (rc < 0 && lost.rank >= 0)
+        own = lost;
     if (rc < 0 && *ret_skipped > 0)
         rc = STK_E_CORRUPT;
     if (err && (rc < 0 || *ret_skipped > 0))
