@@ -247,6 +247,65 @@ test_what_is_damaged_comes_from_there(void **unused)
     for_each_method(damage_own);
 }
 
+/* The one file that a pattern fits. */
+static void
+find_one(const char *pattern, char path[600])
+{
+    glob_t found;
+
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    assert_int_equal(found.gl_pathc, 1);
+    (void)snprintf(path, 600, "%s", found.gl_pathv[0]);
+    globfree(&found);
+}
+
+/* Each directory lacks, or has damaged, what the other one has, part by part and chunk by chunk:
+ * removed before it is opened, cut while it is open. */
+static void
+damage_both(struct place *place)
+{
+    struct state state;
+    char pattern[400];
+    char path[600];
+    stk_view *view;
+    stk_error err;
+
+    if (!place->opts.roots)
+        return;
+    open_ckpt(place);
+    state_make(&state, 20, 900000, 3, STK_TENSOR_STABLE);
+    state_step(&state, 1);
+    assert_int_equal(save(place, &state, 1, 0), 0);
+    assert_int_equal(stk_ckpt_wait(place->ckpt, STK_DURABLE_SHARED, STK_FOREVER, &err), 0);
+    (void)snprintf(pattern, sizeof(pattern), "%s/step-*.*/part-0-1.bin", place->shared);
+    damage(pattern, 70000);
+    assert_int_equal(stk_view_open(&view, place->ckpt, 1, &err), 0);
+    (void)snprintf(pattern, sizeof(pattern), "%s/b/step-*.*/*", place->top);
+    find_one(pattern, path);
+    assert_int_equal(truncate(path, 180000), 0);
+    assert_true(state_is(view, &state));
+    stk_view_close(view);
+    assert_int_equal(unlink(path), 0); /* now it is the shared one that is opened */
+    (void)snprintf(pattern, sizeof(pattern), "%s/step-*.*/part-0-1.bin", place->shared);
+    damage(pattern, 70000); /* which is right again */
+    (void)snprintf(pattern, sizeof(pattern), "%s/step-*.*/part-0-0.bin", place->shared);
+    damage(pattern, 140000);
+    assert_int_equal(stk_view_open(&view, place->ckpt, 1, &err), 0);
+    assert_true(state_is(view, &state));
+    stk_view_close(view);
+    find_one(pattern, path);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(stk_view_open(&view, place->ckpt, 1, &err), STK_E_CORRUPT);
+    state_free(&state);
+}
+
+static void
+test_each_has_what_the_other_lacks(void **unused)
+{
+    (void)unused;
+    for_each_method(damage_both);
+}
+
 /* ---- which are copied -------------------------------------------------------------- */
 
 static void
@@ -354,6 +413,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_durable_is_copied),
         cmocka_unit_test(test_what_is_damaged_comes_from_there),
+        cmocka_unit_test(test_each_has_what_the_other_lacks),
         cmocka_unit_test(test_which_are_copied),
         cmocka_unit_test(test_a_copy_that_fails),
         cmocka_unit_test(test_what_is_refused),

@@ -172,9 +172,10 @@ damage_file(const char *path, int first)
     assert_int_equal(fclose(file), 0);
 }
 
-/* Damages what ranks wrote: on their own node and on that of the copy in different chunks. */
+/* Damages what ranks wrote: on their own node and on that of the copy in the same chunks or in
+ * different ones. */
 static void
-damage_all(const struct scene *scene, uint32_t node, uint32_t world)
+damage_all(const struct scene *scene, uint32_t node, uint32_t world, bool is_same)
 {
     char pattern[400];
     glob_t found;
@@ -189,7 +190,7 @@ damage_all(const struct scene *scene, uint32_t node, uint32_t world)
         assert_int_equal(sscanf(strrchr(found.gl_pathv[at], '/'), "/part-%u", &writer), 1);
         if (writer == world) /* the header's, which no tensor is read of */
             continue;
-        damage_file(found.gl_pathv[at], writer / scene->per_node == node ? 0 : 1);
+        damage_file(found.gl_pathv[at], is_same || writer / scene->per_node != node ? 1 : 0);
         n_damaged++;
     }
     globfree(&found);
@@ -213,6 +214,13 @@ load_mended(struct rank *rank)
         expect_step(view, step, (uint32_t)scene_of(rank)->wrong);
         assert_int_equal(stk_view_get_info(view, &info), 0);
         assert_true(info.mended_bytes > 0);
+        char *bytes = malloc(info.bytes - info.header_bytes);
+        assert_non_null(bytes);
+        for (int again = 0; again < 3; again++) /* all slots at once */
+            assert_int_equal(
+                stk_view_read(view, info.header_bytes, bytes, info.bytes - info.header_bytes, &err),
+                0);
+        free(bytes);
         stk_view_close(view);
     }
     job_meet(rank->job);
@@ -251,7 +259,7 @@ damage(struct scene *scene, const char *comm)
     scene->wrong = 6;
     run(scene, comm, 6, save_three);
     for (uint32_t node = 0; node < 3; node++)
-        damage_all(scene, node, 6);
+        damage_all(scene, node, 6, false);
     run(scene, comm, 6, load_mended);
     for (uint32_t node = 0; node < 2; node++) {
         glob_t found;
@@ -263,6 +271,46 @@ damage(struct scene *scene, const char *comm)
         globfree(&found);
     }
     run(scene, comm, 6, load_damaged);
+}
+
+static void
+save_to_all(struct rank *rank)
+{
+    stk_ckpt *ckpt = open_ckpt(rank);
+    stk_error err;
+
+    for (uint64_t step = 2; step <= 3; step++) {
+        save_at(rank, ckpt, step, 0, &err);
+        assert_int_equal(stk_ckpt_wait(ckpt, STK_DURABLE_PARTNER, STK_FOREVER, &err), 0);
+        assert_int_equal(stk_ckpt_wait(ckpt, STK_DURABLE_SHARED, STK_FOREVER, &err), 0);
+    }
+    stk_ckpt_close(ckpt);
+}
+
+/* Each second chunk is right on no node, so nodes and shared directory take turns in a slot. */
+static void
+damage_nodes(struct scene *scene, const char *comm)
+{
+    char shared[300];
+
+    scene->opts.node_local = 1;
+    scene->opts.partner = 1;
+    (void)snprintf(shared, sizeof(shared), "%s/far", scene->dir);
+    scene->opts.shared = shared;
+    scene->per_node = 1;
+    scene->wrong = 3;
+    run(scene, comm, 3, save_to_all);
+    for (uint32_t node = 0; node < 3; node++)
+        damage_all(scene, node, 3, true);
+    run(scene, comm, 5, load_mended); /* two of them have nothing on their own node */
+    scene->opts.shared = NULL;
+}
+
+static void
+test_what_is_damaged_comes_from_the_shared_one(void **state)
+{
+    (void)state;
+    for_each_comm(damage_nodes);
 }
 
 static void
@@ -545,6 +593,7 @@ main(void)
         cmocka_unit_test(test_any_one_node_may_be_lost),
         cmocka_unit_test(test_a_copy_that_was_cut_off),
         cmocka_unit_test(test_what_is_damaged_comes_from_the_copy),
+        cmocka_unit_test(test_what_is_damaged_comes_from_the_shared_one),
         cmocka_unit_test(test_two_nodes_are_lost),
         cmocka_unit_test(test_many_saves_and_a_shared_directory),
         cmocka_unit_test(test_a_copy_that_fails),

@@ -36,8 +36,9 @@ rank_of(const struct sti_checkpointer *checkpointer)
 
 /* ---- the spare copy ----------------------------------------------------------------
  *
- * What is damaged in the own directory may be right in the shared one, where the same
- * checkpoint has the same stream. It is opened when it is first needed. */
+ * What is damaged in the own directory may be right in the shared one, and the other way round:
+ * the same checkpoint has the same stream there. It is opened when it is first needed, whatever is
+ * left of it. */
 
 static void
 open_spare(struct sti_view *view, struct sti_aio *aio)
@@ -48,6 +49,7 @@ open_spare(struct sti_view *view, struct sti_aio *aio)
 
     opts.scan = view->spare_scan;
     opts.scan.aio = aio;
+    opts.may_lack = true;
     if (sti_scan_manifest(&opts.scan, own->step, &manifest, NULL) == 0)
         (void)sti_reader_open(&view->spare, &manifest, &opts, NULL); /* or there is none */
 }
@@ -94,7 +96,7 @@ open_latest(struct sti_view *view, const struct sti_scan *scans, int n_scans,
     if (skipped < 0)
         return skipped;
     if (scan != &scans[0])
-        opts->spare = NULL;
+        view->spare_scan = scans[0];
     opts->scan = *scan;
     int rc = sti_reader_open(&view->reader, &manifest, opts, err);
     return rc < 0 ? rc : skipped;
@@ -141,7 +143,7 @@ sti_view_open(struct sti_view *view, struct sti_checkpointer *checkpointer, uint
                                 : open_step(view, &scans[0], step, &opts, err);
     /* What is wrong with the own one is said, unless it is only not there. */
     if (rc < 0 && step != STK_LATEST && n_scans > 1) {
-        opts.spare = NULL;
+        view->spare_scan = scans[0];
         int other_rc = open_step(view, &scans[1], step, &opts, &why);
 
         if (other_rc < 0 && rc == -ENOENT && err)

@@ -54,18 +54,20 @@ next_node(struct sti_read_slot *slot)
     return true;
 }
 
-/* Whether a slot of several chunks, the ones before offset being right, goes on with the next
- * chunk alone, from its first place on. */
+/* Whether a slot of several chunks goes on with one alone, from its first place on: the one that
+ * is wrong, those before it being right, or of one that cannot be read the first. */
 static bool
 narrow(struct sti_read_slot *slot, uint64_t offset)
 {
     uint32_t chunk_bytes = slot->run->reader->manifest.chunk_bytes;
-    uint32_t n_before = (uint32_t)(offset - slot->offset);
+    uint32_t n_before = slot->rc < 0 ? (uint32_t)(offset - slot->offset) : 0;
 
     if (slot->n_bytes <= chunk_bytes)
         return false;
+    if (slot->n_tried > 0)
+        slot->run->reader->mended_bytes += n_before;
     uint32_t n_left = slot->n_bytes - n_before;
-    slot->offset = offset;
+    slot->offset += n_before;
     slot->n_bytes = n_left < chunk_bytes ? n_left : chunk_bytes;
     slot->n_behind += n_left - slot->n_bytes;
     slot->run->done_bytes += n_before;
@@ -78,7 +80,8 @@ sti_read_elsewhere(struct sti_read_slot *slot, int rc, uint64_t offset, const ch
     struct sti_run *run = slot->run;
     bool may_go_on = run->result == 0 && !run->reading->is_strict;
 
-    if (may_go_on && slot->rc < 0 && narrow(slot, offset)) {
+    /* Also where no other place is tried: it is told where it cannot be read. */
+    if (run->result == 0 && (may_go_on || slot->rc == 0) && narrow(slot, offset)) {
         sti_read_slot_start(slot);
         return;
     }
@@ -125,16 +128,22 @@ is_right_in_spare(struct sti_read_slot *slot)
     return slot->rc == 0;
 }
 
+/* All are looked at before one of them goes on: what is under way beside a read of the spare would
+ * be waited for in there. */
 void
 sti_read_take_spare(struct sti_run *run)
 {
-    while (run->for_spare) {
-        struct sti_read_slot *slot = run->for_spare;
+    struct sti_read_slot *list = run->for_spare;
 
-        run->for_spare = slot->next;
-        run->n_for_spare--;
+    run->for_spare = NULL;
+    run->n_for_spare = 0;
+    for (struct sti_read_slot *slot = list; slot; slot = slot->next) {
         slot->n_tried++;
-        if (run->result == 0 && is_right_in_spare(slot)) {
+        slot->is_spared = run->result == 0 && is_right_in_spare(slot);
+    }
+    for (struct sti_read_slot *slot = list, *next; slot; slot = next) {
+        next = slot->next;
+        if (slot->is_spared) {
             sti_read_slot_right(slot);
             continue;
         }

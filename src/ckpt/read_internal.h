@@ -35,6 +35,7 @@ struct sti_read_slot {
     struct sti_aio_op op;
     struct sti_depot_ask *ask; /* of one that another node is asked for; its own memory */
     bool is_asking;
+    bool is_spared; /* it was right in the spare copy */
     struct sti_read_slot *next;
 };
 

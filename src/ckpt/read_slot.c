@@ -174,7 +174,10 @@ sti_read_slot_start(struct sti_read_slot *slot)
     slot->rc = 0;
     slot->n_tried = 0;
     slot->node = sti_read_home(slot->run, slot->part);
-    sti_read_slot_submit(slot);
+    if (slot->run->reader->parts[slot->part].is_missing)
+        sti_read_elsewhere(slot, -ENOENT, slot->offset, "the part is missing");
+    else
+        sti_read_slot_submit(slot);
 }
 
 /* What other nodes have answered goes on like what was read, but is checked on this thread. */

@@ -65,7 +65,7 @@ is_here(const struct sti_reader *reader, uint32_t idx)
     struct sti_aio_op op = {
         .kind = STI_AIO_STATX, .path = path, .statx_mask = STATX_SIZE, .statx = &found};
 
-    if (!reader->opts.scan.nodes)
+    if (!reader->opts.scan.nodes) /* and one that is cut may have what is wanted */
         return true;
     op.dir_fd = sti_scan_part_path(&reader->opts.scan, &reader->manifest, idx, path, sizeof(path));
     return op.dir_fd != -ENAMETOOLONG && sti_aio_run(reader->opts.scan.aio, &op) == 0 &&
@@ -107,8 +107,11 @@ open_parts(struct sti_reader *reader, stk_error *err)
         return sti_error_set(err, -ENOMEM, "no memory for %" PRIu32 " parts", n);
     for (uint32_t idx = 0; idx < n; idx++)
         reader->parts[idx].fd = -1;
-    for (uint32_t idx = 0; rc == 0 && idx < n; idx++)
+    for (uint32_t idx = 0; rc == 0 && idx < n; idx++) {
         rc = open_part(reader, idx, &node, err);
+        reader->parts[idx].is_missing = rc < 0 && reader->opts.may_lack;
+        rc = reader->parts[idx].is_missing ? 0 : rc;
+    }
     if (rc == 0 && sti_reader_map(reader) < 0)
         rc = sti_error_set(err, -ENOMEM, "no memory for a reader");
     return rc;
@@ -127,7 +130,9 @@ sti_reader_open(struct sti_reader **ret_reader, struct sti_manifest *manifest,
     reader->opts = *opts;
     reader->manifest = *manifest;
     /* On other nodes they are looked for once, when they are opened. */
-    int rc = opts->scan.nodes ? 0 : sti_scan_check_parts(&opts->scan, &reader->manifest, err);
+    int rc = opts->scan.nodes || opts->may_lack
+                 ? 0
+                 : sti_scan_check_parts(&opts->scan, &reader->manifest, err);
     if (rc == 0)
         rc = open_parts(reader, err);
     if (rc < 0) {

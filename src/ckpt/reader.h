@@ -24,12 +24,14 @@ typedef int (*sti_reader_spare_fn)(void *context, struct sti_aio *aio, uint64_t 
 /*
  * slots, slot_bytes  reads at a time and of what size; a multiple of the chunk is used.
  * spare              NULL, or asked for what cannot be read, or is wrong, on all nodes.
+ * may_lack           parts may be missing or cut: reading what they have fails.
  */
 struct sti_reader_opts {
     struct sti_scan scan;
     uint32_t slots;
     uint32_t slot_bytes;
     bool is_buffered;
+    bool may_lack;
     sti_reader_spare_fn spare;
     void *spare_context;
 };

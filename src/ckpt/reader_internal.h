@@ -11,6 +11,7 @@
 struct sti_reader_part {
     int fd;        /* -1: it is on another node */
     uint32_t node; /* which, of the scan's */
+    bool is_missing;
     struct sti_dio dio;
 };
 

@@ -20,6 +20,8 @@
 
 /* Damaged ones stay until a person looks: nobody else removes the only trace of a loss. */
 #define ALREADY "; that step was saved before: remove its directory if it is not whole"
+#define ALREADY_OF_NODE \
+    "; that step was saved before, or two nodes have one directory here, which node_local forbids"
 
 struct sti_root *
 sti_stage_directory(const struct sti_save *save)
@@ -51,7 +53,9 @@ sti_save_fail(struct sti_save *save, const struct sti_stripe *stripe, const char
         (void)sti_error_set_path(&save->error, rc, save->step_name,
                                  "the %s of step %" PRIu64 " failed: %s: %s%s",
                                  sti_stage_name_of(save), save->step, what, sti_error_text(rc),
-                                 rc == -EEXIST ? ALREADY : "");
+                                 rc != -EEXIST               ? ""
+                                 : save->saver->opts.commits ? ALREADY_OF_NODE
+                                                             : ALREADY);
 }
 
 /* ---- starting operations ----------------------------------------------------------- */

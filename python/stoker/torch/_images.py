@@ -6,6 +6,7 @@ where it has not (a filter of the caller's own, a list that was changed), the da
 any other.
 """
 
+import functools
 import io
 import os
 
@@ -24,9 +25,13 @@ def is_folder(dataset):
     return False
 
 
-def _load_image(file):
+def _load_image(content):
     from PIL import Image
-    return Image.open(file).convert("RGB")
+    return Image.open(io.BytesIO(content)).convert("RGB")
+
+
+def _load_file(loader, content):
+    return loader(io.BytesIO(content))
 
 
 class Folder(Files):
@@ -58,24 +63,34 @@ class Folder(Files):
         is_known = getattr(loader, "__module__", None) == _MODULE and \
             getattr(loader, "__name__", None) in ("default_loader", "pil_loader")
         if is_known:
-            return lambda content: _load_image(io.BytesIO(content))
-        if getattr(loader, "stoker_file", False):
-            return lambda content: loader(io.BytesIO(content))
-        return lambda content: _load_by_path(loader, content)
+            return _load_image
+        return functools.partial(_load_file if getattr(loader, "stoker_file", False)
+                                 else _load_by_path, loader)
+
+    def decoder(self):
+        """A function of a file's bytes and target(); one that knows nothing of the list."""
+        return functools.partial(_make, self.load, self.dataset.transform,
+                                 self.dataset.target_transform)
+
+    def target(self, sample):
+        return self.dataset.samples[sample][1]
 
     def decode(self, content, sample):
         """What the data set's __getitem__ makes of a file's bytes."""
-        dataset, target = self.dataset, self.dataset.samples[sample][1]
-        thing = self.load(content)
-        if dataset.transform is not None:
-            thing = dataset.transform(thing)
-        if dataset.target_transform is not None:
-            target = dataset.target_transform(target)
-        return thing, target
+        return self.decoder()(content, self.target(sample))
 
     def __getitem__(self, sample):
         sample = range(len(self))[sample]
         return self.decode(self.read(sample)[0], sample)
+
+
+def _make(load, transform, target_transform, content, target):
+    thing = load(content)
+    if transform is not None:
+        thing = transform(thing)
+    if target_transform is not None:
+        target = target_transform(target)
+    return thing, target
 
 
 def _open(engine, root, options):

@@ -9,7 +9,7 @@ import collections
 import queue
 import threading
 
-from stoker.torch import _random, _threads
+from stoker.torch import _decoders, _threads
 from stoker.torch._files import Listed, Pushed
 from stoker.torch._foresight import Ahead
 
@@ -132,10 +132,10 @@ class Direct:
 
 
 class _Task:
-    __slots__ = ("batch", "place", "base", "done", "value", "error", "is_dropped")
+    __slots__ = ("batch", "place", "base", "setup", "done", "value", "error", "is_dropped")
 
-    def __init__(self, batch, place, base):
-        self.batch, self.place, self.base = batch, place, base
+    def __init__(self, batch, place, base, setup):
+        self.batch, self.place, self.base, self.setup = batch, place, base, setup
         self.done = threading.Lock()
         self.done.acquire()
         self.value = self.error = None
@@ -187,53 +187,60 @@ class _Shared:
             raise self.failure
 
 
-def _decode(shared):
-    own = _random.ThreadGenerator()
+def _decode(shared, decode):
     while True:
         task, content = shared.take()
         if task is None:
             return
         try:
             if content is not None:
-                task.value = _decode_batch(shared, task, content, own)
+                given = () if task.setup is None else (task.setup,)
+                task.value = decode(content, task.base, task.batch, *given)
         except BaseException as error:
             task.error = error
+            if isinstance(error, _decoders.Ended):
+                shared.failure = error
         task.done.release()
         del task, content
 
 
-def _decode_batch(shared, task, content, own):
-    samples = []
-    for place, (item, sample) in enumerate(content):
-        own.generator.manual_seed(_random.sample_seed(task.base, task.batch, place, sample))
-        with own:
-            samples.append(shared.files.decode(item, sample))
-    return shared.collate(samples)
-
-
 class Decoded:
-    """Batches whose samples are decoded by threads, which read nothing themselves."""
+    """Batches whose samples are decoded by threads, which read nothing themselves, or by a process
+    for each of them."""
 
     @property
     def is_broken(self):
         return self.shared.failure is not None
 
-    def __init__(self, files, stream, collate, count, timeout):
+    def __init__(self, files, stream, collate, count, timeout, team=None, init=None):
+        """team: None, or count processes; init: their worker_init_fn."""
         self.stream, self.timeout = stream, timeout
         self.depth = count + 2
         self.shared = _Shared(files, stream, collate)
-        self.threads = [threading.Thread(target=_decode, args=(self.shared,), daemon=True,
-                                         name=f"stoker-decode-{number}") for number in range(count)]
+        self.team, self.init, self.setup = team, init, None
+        self.threads = [threading.Thread(target=_decode, args=(self.shared, self._decoder(number)),
+                                         daemon=True, name=f"stoker-decode-{number}")
+                        for number in range(count)]
         for thread in self.threads:
             thread.start()
         self.tasks = collections.deque()
         self.places = _Places(stream, self.shared.untold.append)
         _threads.end_at_exit(self)
 
+    def _decoder(self, number):
+        if self.team is None:
+            return _decoders.Here(self.shared.files, self.shared.collate)
+        return _decoders.Elsewhere(self.shared.files, self.team.sockets[number], number,
+                                   len(self.team.sockets))
+
     def begin(self, indices, base, is_first, batch, foresee=None):
         self.indices, self.base, self.batch = indices, base, batch
         self.places.begin(indices, foresee, batch)
         self.is_handed_out = False
+        if self.team is not None:  # the data set may have other transforms by now
+            setup = _decoders.pack(self.shared.files, self.shared.collate, self.init)
+            if setup != self.setup:
+                self.setup = setup
 
     def prime(self):
         self.indices.prime()
@@ -246,13 +253,13 @@ class Decoded:
                 place = self.places.take()
             except StopIteration:
                 return
-            task = _Task(self.batch, place, self.base)
+            task = _Task(self.batch, place, self.base, self.setup)
             self.batch += 1
             self.tasks.append(task)
             self.shared.put(task)
         if self.places.ahead.foreseen and self.shared.untold and not self.places.ready:
             # It has no task yet that would have the stream told.
-            task = _Task(self.batch, None, self.base)
+            task = _Task(self.batch, None, self.base, self.setup)
             task.is_dropped = True
             self.shared.put(task)
 
@@ -317,6 +324,8 @@ class Decoded:
             task.is_dropped = True
         self.shared.tokens.put(False)
         self.stream.close()  # a thread that waits in it comes out
+        if self.team is not None:
+            self.team.close()
 
     def __del__(self):
         if hasattr(self, "tasks"):

@@ -170,14 +170,15 @@ class Worker:
         try:
             kind, file = BATCH, _transport.pack(self.make(batch, index, base))
         except Exception as error:
-            kind, file = ERROR, _pack_error(error)
+            kind, file = ERROR, pack_error(error)
         try:
             socket.send_fds(self.sock, [ANSWER.pack(ticket, kind)], [file])
         finally:
             os.close(file)
 
 
-def _pack_error(error):
+def pack_error(error):
+    """An exception and its traceback, as a file."""
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     try:
         pickle.loads(pickle.dumps(error))
