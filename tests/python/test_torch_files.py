@@ -2,13 +2,16 @@
 """Data sets that Stoker reads for torch: paths, and torchvision's folders (a stand-in of the same
 name and module, where torchvision is not installed)."""
 
-import io
+import gc
 import os
+import time
 import types
 import unittest
 
+import torch_things
 from torch_support import (DataTest, DataLoader, TorchLoader, default_state, same, stoker, support,
                            torch)
+from torch_things import crop, load_bytes, load_file
 
 data = torch.utils.data
 
@@ -48,25 +51,6 @@ try:
     from torchvision.datasets import folder as torchvision_folder
 except Exception:  # any reason why it cannot be used here
     torchvision_folder = stand_in()
-
-
-def load_bytes(path):
-    with open(path, "rb") as file:
-        content = file.read()
-    return torch.tensor(list(content[:3].ljust(3, b"\0")) + [len(content)])
-
-
-def load_file(file):
-    assert isinstance(file, io.BytesIO)
-    content = file.read()
-    return torch.tensor(list(content[:3].ljust(3, b"\0")) + [len(content)])
-
-
-load_file.stoker_file = True
-
-
-def crop(tensor):
-    return tensor.float() + torch.rand(1) + torch.randint(0, 5, (4,))
 
 
 class Packed(data.Dataset):
@@ -257,6 +241,14 @@ class Paths(DataTest):
             DataLoader(self.folder / "missing")
 
 
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 class Folders(DataTest):
     def make(self, loader=load_bytes, **more):
         path = self.make_folder()
@@ -280,7 +272,9 @@ class Folders(DataTest):
                     loader = kind(dataset, **{"batch_size": 5, **given})
                     runs.append([[list(loader), default_state()] for _ in range(3)])
                 self.assertTrue(same(*runs), given)
+                # Its target_transform is of the main program, and so in threads.
                 self.assertIn("decoded by threads", loader.explain())
+                self.assertEqual("cannot be sent" in loader.explain(), "num_workers" in given)
 
     def test_distributed(self):
         runs = []
@@ -329,6 +323,115 @@ class Folders(DataTest):
                 for _ in loader:
                     break
             self.assertEqual(len(list(loader)), 10)
+
+    # ---- decoded by processes ----
+
+    def test_processes_are_torchs(self):
+        for load in (load_bytes, load_file):
+            for given in ({"shuffle": True}, {"batch_size": 7, "drop_last": True, "shuffle": True},
+                          {"generator": torch.Generator(), "shuffle": True, "num_workers": 3},
+                          {"batch_size": 100, "num_workers": 1}):
+                runs = []
+                for kind, own in ((TorchLoader, load_bytes), (DataLoader, load)):
+                    dataset = self.make(own, target_transform=torch_things.add_ten)
+                    torch.manual_seed(6)
+                    if given.get("generator"):
+                        given["generator"].manual_seed(2)
+                    loader = kind(dataset, **{"batch_size": 5, "num_workers": 2, **given})
+                    runs.append([[list(loader), default_state()] for _ in range(3)])
+                self.assertTrue(same(*runs), given)
+                self.assertIn("processes", loader.explain())
+                self.assertNotIn("threads", loader.explain())
+
+    def test_processes_draw_as_threads(self):
+        runs = []
+        for workers in (0, 1, 3):
+            torch.manual_seed(1)
+            loader = DataLoader(self.make(transform=crop), 6, shuffle=True, num_workers=workers)
+            self.assertIn("processes" if workers else "threads", loader.explain())
+            torch.manual_seed(1)
+            runs.append([list(loader) for _ in range(2)])
+        self.assertTrue(same(runs[1], runs[2]))
+        self.assertTrue(same([batch[1] for batch in runs[0][0]], [b[1] for b in runs[1][0]]))
+        # And Python's own generator is keyed there, too.
+        runs = []
+        for workers in (1, 2):
+            torch.manual_seed(1)
+            loader = DataLoader(self.make(transform=torch_things.of_python), 6, shuffle=True,
+                                num_workers=workers)
+            runs.append([list(loader) for _ in range(2)])
+        self.assertTrue(same(*runs))
+
+    def test_processes_are_workers(self):
+        loader = DataLoader(self.make(transform=torch_things.whose), 10, num_workers=2)
+        seen = {tuple(row) for things, _ in loader for row in things.tolist()}
+        self.assertLessEqual({(number, count) for _, number, count in seen}, {(0, 2), (1, 2)})
+        self.assertNotIn(os.getpid(), {pid for pid, _, _ in seen})
+        again = {tuple(row) for things, _ in loader for row in things.tolist()}
+        self.assertLessEqual({pid for pid, _, _ in again}, {pid for pid, _, _ in seen})
+        loader = DataLoader(self.make(transform=torch_things.told), 10, num_workers=2,
+                            worker_init_fn=torch_things.tell, collate_fn=torch_things.collate)
+        for batch in loader:
+            self.assertEqual(batch["x"].tolist(), [batch["worker"]] * len(batch["x"]))
+
+    def test_transforms_that_change(self):
+        dataset = self.make()
+        loader = DataLoader(dataset, 10, num_workers=2)
+        before = [things for things, _ in loader]
+        dataset.transform = torch_things.of_python
+        after = [things for things, _ in loader]
+        self.assertFalse(same(before, after))
+        dataset.transform = None
+        self.assertTrue(same(before, [things for things, _ in loader]))
+        dataset.transform = lambda tensor: tensor
+        with self.assertRaisesRegex(TypeError, "cannot be sent"):
+            list(loader)
+        self.assertIn("cannot be sent", DataLoader(dataset, 10, num_workers=2).explain())
+        dataset.transform = None
+        dataset.stoker_thread_safe = True
+        self.assertIn("by threads", DataLoader(dataset, 10, num_workers=2).explain())
+
+    def test_errors_of_processes(self):
+        for given in ({}, {"shuffle": True}, {"seed": 1, "shuffle": True}):
+            loader = DataLoader(self.make(transform=torch_things.refuse), 10, num_workers=2,
+                                **given)
+            iterator, count, errors = iter(loader), 0, []
+            while True:
+                try:
+                    count += len(next(iterator)[1])
+                except ArithmeticError as error:
+                    errors.append(error)
+                except StopIteration:
+                    break
+            self.assertEqual((count, len(errors)), (90, 1))
+            self.assertIn("in refuse", str(errors[0].__cause__))
+        loader = DataLoader(self.make(), 10, num_workers=2, shuffle=True)
+        for _ in range(10):
+            for _ in loader:
+                break
+        self.assertEqual(len(list(loader)), 10)
+
+    def test_a_process_that_ends(self):
+        loader = DataLoader(self.make(transform=torch_things.die), 10, num_workers=2)
+        for _ in range(2):  # the next iteration has others
+            with self.assertRaisesRegex(RuntimeError, "worker process . has ended"):
+                list(loader)
+
+    def test_processes_end_with_their_loader(self):
+        loader = DataLoader(self.make(transform=torch_things.whose), 10, num_workers=2)
+        pids = {row[0] for things, _ in loader for row in things.tolist()}
+        iterator = iter(loader)
+        next(iterator)
+        del loader, iterator
+        gc.collect()
+        until = time.monotonic() + 10
+        while any(map(is_running, pids)):
+            self.assertLess(time.monotonic(), until, pids)
+            time.sleep(0.01)
+        loader = DataLoader(self.make(transform=torch_things.dawdle), 10, num_workers=2,
+                            timeout=0.1)
+        with self.assertRaisesRegex(RuntimeError, "timed out"):
+            list(loader)
 
     def test_other_lists_are_read_by_their_own_loader(self):
         dataset = self.make()

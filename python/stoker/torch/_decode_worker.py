@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes of _decoders.py: one imports what all need and is forked for each socket, then waits
-for its children. Each ends when the other end of its socket is closed."""
+"""The processes of _decoders.py: one imports what all need and is forked for each socket, then
+waits for its children. Each ends when the other end of its socket is closed."""
 
 import os
 import pickle

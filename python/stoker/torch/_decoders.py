@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who makes batches of the bytes that Stoker reads: the thread that has taken them, or a process for
-each such thread, since threads share Python's lock.
+"""Who makes batches of the bytes that Stoker reads: the thread that has taken them, or a process
+for each such thread, since threads share Python's lock.
 
 The processes are started afresh by the system: one that imports torch, and is forked as often as is
 wanted before it has run anything else. They never import the program: what is of its main module

@@ -14,7 +14,7 @@ import weakref
 import torch
 
 import stoker
-from stoker.torch import _arguments, _order
+from stoker.torch import _arguments, _decoders, _order
 from stoker.torch._extents import Extents, has_extents
 from stoker.torch._fetch import Fetch, default_collate, is_thread_safe
 from stoker.torch._files import Files, Listed, Ordered, Steps
@@ -81,6 +81,7 @@ class DataLoader:
         self.tiers, self.cache_dir, self.stream_options = tiers, cache_dir, stream_options
         self._engine, self._data_options = engine, data_options
         self._why = None  # why a folder's files are not read by Stoker
+        self._why_threads = None  # why processes do not decode them
         self._files = self._open(dataset)
         given["stored"] = _arguments.is_stored(dataset)
         if given["stored"]:
@@ -96,6 +97,8 @@ class DataLoader:
         self._can_pin = self._check_pin()
         self._idle = []
         self._told = [0, 0]  # batches handed out, nanoseconds in which they were waited for
+        # They import torch meanwhile: the first iteration need not wait for that.
+        self._team = _decoders.Team(num_workers) if self._wants_team() else None
         self._next_epoch = 0
         self._base = self._saved = self._position = None
         self._is_made = True
@@ -171,7 +174,11 @@ class DataLoader:
             if type(self._files) is Files:
                 own = None if self.collate_fn == self._files.collate else self.collate_fn
                 return Direct(self._files, stream, own, self._borrow_max())
-            return Decoded(self._files, stream, self.collate_fn, self._n_threads(), self.timeout)
+            team, self._team = self._team, None
+            if team is None and self._wants_team():
+                team = _decoders.Team(self.num_workers)
+            return Decoded(self._files, stream, self.collate_fn, self._n_threads(), self.timeout,
+                           team, self.worker_init_fn)
         dataset = self._files if self._files is not None else self.dataset
         fetch = Fetch(dataset, self.collate_fn, self._auto_collation)
         if self.num_workers == 0 and not getattr(dataset, "stoker_thread_safe", False):
@@ -182,6 +189,18 @@ class DataLoader:
             "prefetch_factor": self.prefetch_factor, "worker_init_fn": self.worker_init_fn,
             "persistent_workers": self.persistent_workers or self._looks_beyond(),
             "is_keyed": self.transform_seed == "sample"}), self.timeout)
+
+    def _wants_team(self):
+        """Whether worker processes decode what Stoker reads."""
+        if not isinstance(self._files, Folder) or not self._order.is_batched or \
+                self.num_workers == 0 or getattr(self.dataset, "stoker_thread_safe", False):
+            return False
+        try:
+            _decoders.pack(self._files, self.collate_fn, self.worker_init_fn)
+        except TypeError as error:
+            self._why_threads = str(error)
+            return False
+        return True
 
     def _looks_beyond(self):
         """Whether samples of the next epoch may be fetched in this one, if it is foreseen."""
@@ -332,6 +351,8 @@ class DataLoader:
         how = {Inline: "fetched when asked for, in the caller's thread",
                Direct: "read by Stoker", Decoded: "read by Stoker, decoded by threads"}
         what = how.get(type(supply))
+        if getattr(supply, "team", None) is not None:
+            what = f"read by Stoker, decoded by {self.num_workers} processes"
         if what is None:
             what = f"fetched ahead by {supply.workers.count} " + \
                 type(supply.workers).__name__.lower()
@@ -342,6 +363,8 @@ class DataLoader:
         elif not isinstance(supply, Inline) and self._looks_beyond():
             known = "this epoch and the next, unless the generators are drawn from in between"
         lines = [f"batches are {what}", f"order: {self._order.kind}; known ahead: {known}"]
+        if self._why_threads:
+            lines.append(f"decoded by threads, which share Python's lock: {self._why_threads}")
         if self._why:
             lines.append(f"the folder is read by its own loader: {self._why}")
         return "\n".join(lines)
