@@ -241,6 +241,11 @@ class Paths(DataTest):
             DataLoader(self.folder / "missing")
 
 
+def by_processes(dataset, batch_size, num_workers=2, **given):
+    return DataLoader(dataset, batch_size, num_workers=num_workers,
+                      multiprocessing_context="spawn", **given)
+
+
 def is_running(pid):
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
@@ -272,9 +277,7 @@ class Folders(DataTest):
                     loader = kind(dataset, **{"batch_size": 5, **given})
                     runs.append([[list(loader), default_state()] for _ in range(3)])
                 self.assertTrue(same(*runs), given)
-                # Its target_transform is of the main program, and so in threads.
                 self.assertIn("decoded by threads", loader.explain())
-                self.assertEqual("cannot be sent" in loader.explain(), "num_workers" in given)
 
     def test_distributed(self):
         runs = []
@@ -332,7 +335,7 @@ class Folders(DataTest):
                           {"generator": torch.Generator(), "shuffle": True, "num_workers": 3},
                           {"batch_size": 100, "num_workers": 1}):
                 runs = []
-                for kind, own in ((TorchLoader, load_bytes), (DataLoader, load)):
+                for kind, own in ((TorchLoader, load_bytes), (by_processes, load)):
                     dataset = self.make(own, target_transform=torch_things.add_ten)
                     torch.manual_seed(6)
                     if given.get("generator"):
@@ -347,7 +350,8 @@ class Folders(DataTest):
         runs = []
         for workers in (0, 1, 3):
             torch.manual_seed(1)
-            loader = DataLoader(self.make(transform=crop), 6, shuffle=True, num_workers=workers)
+            make = by_processes if workers else DataLoader
+            loader = make(self.make(transform=crop), 6, shuffle=True, num_workers=workers)
             self.assertIn("processes" if workers else "threads", loader.explain())
             torch.manual_seed(1)
             runs.append([list(loader) for _ in range(2)])
@@ -357,26 +361,26 @@ class Folders(DataTest):
         runs = []
         for workers in (1, 2):
             torch.manual_seed(1)
-            loader = DataLoader(self.make(transform=torch_things.of_python), 6, shuffle=True,
-                                num_workers=workers)
+            loader = by_processes(self.make(transform=torch_things.of_python), 6, shuffle=True,
+                                  num_workers=workers)
             runs.append([list(loader) for _ in range(2)])
         self.assertTrue(same(*runs))
 
     def test_processes_are_workers(self):
-        loader = DataLoader(self.make(transform=torch_things.whose), 10, num_workers=2)
+        loader = by_processes(self.make(transform=torch_things.whose), 10)
         seen = {tuple(row) for things, _ in loader for row in things.tolist()}
         self.assertLessEqual({(number, count) for _, number, count in seen}, {(0, 2), (1, 2)})
         self.assertNotIn(os.getpid(), {pid for pid, _, _ in seen})
         again = {tuple(row) for things, _ in loader for row in things.tolist()}
         self.assertLessEqual({pid for pid, _, _ in again}, {pid for pid, _, _ in seen})
-        loader = DataLoader(self.make(transform=torch_things.told), 10, num_workers=2,
-                            worker_init_fn=torch_things.tell, collate_fn=torch_things.collate)
+        loader = by_processes(self.make(transform=torch_things.told), 10,
+                              worker_init_fn=torch_things.tell, collate_fn=torch_things.collate)
         for batch in loader:
             self.assertEqual(batch["x"].tolist(), [batch["worker"]] * len(batch["x"]))
 
     def test_transforms_that_change(self):
         dataset = self.make()
-        loader = DataLoader(dataset, 10, num_workers=2)
+        loader = by_processes(dataset, 10)
         before = [things for things, _ in loader]
         dataset.transform = torch_things.of_python
         after = [things for things, _ in loader]
@@ -386,15 +390,16 @@ class Folders(DataTest):
         dataset.transform = lambda tensor: tensor
         with self.assertRaisesRegex(TypeError, "cannot be sent"):
             list(loader)
-        self.assertIn("cannot be sent", DataLoader(dataset, 10, num_workers=2).explain())
+        self.assertIn("cannot be sent", by_processes(dataset, 10).explain())
         dataset.transform = None
+        for workers, how in ((3, "by threads"), (4, "by 4 processes")):
+            self.assertIn(how, DataLoader(dataset, 10, num_workers=workers).explain())
         dataset.stoker_thread_safe = True
-        self.assertIn("by threads", DataLoader(dataset, 10, num_workers=2).explain())
+        self.assertIn("by threads", by_processes(dataset, 10).explain())
 
     def test_errors_of_processes(self):
         for given in ({}, {"shuffle": True}, {"seed": 1, "shuffle": True}):
-            loader = DataLoader(self.make(transform=torch_things.refuse), 10, num_workers=2,
-                                **given)
+            loader = by_processes(self.make(transform=torch_things.refuse), 10, **given)
             iterator, count, errors = iter(loader), 0, []
             while True:
                 try:
@@ -405,20 +410,20 @@ class Folders(DataTest):
                     break
             self.assertEqual((count, len(errors)), (90, 1))
             self.assertIn("in refuse", str(errors[0].__cause__))
-        loader = DataLoader(self.make(), 10, num_workers=2, shuffle=True)
+        loader = by_processes(self.make(), 10, shuffle=True)
         for _ in range(10):
             for _ in loader:
                 break
         self.assertEqual(len(list(loader)), 10)
 
     def test_a_process_that_ends(self):
-        loader = DataLoader(self.make(transform=torch_things.die), 10, num_workers=2)
+        loader = by_processes(self.make(transform=torch_things.die), 10)
         for _ in range(2):  # the next iteration has others
             with self.assertRaisesRegex(RuntimeError, "worker process . has ended"):
                 list(loader)
 
     def test_processes_end_with_their_loader(self):
-        loader = DataLoader(self.make(transform=torch_things.whose), 10, num_workers=2)
+        loader = by_processes(self.make(transform=torch_things.whose), 10)
         pids = {row[0] for things, _ in loader for row in things.tolist()}
         iterator = iter(loader)
         next(iterator)
@@ -428,8 +433,8 @@ class Folders(DataTest):
         while any(map(is_running, pids)):
             self.assertLess(time.monotonic(), until, pids)
             time.sleep(0.01)
-        loader = DataLoader(self.make(transform=torch_things.dawdle), 10, num_workers=2,
-                            timeout=0.1)
+        loader = by_processes(self.make(transform=torch_things.dawdle), 10,
+                              timeout=0.1)
         with self.assertRaisesRegex(RuntimeError, "timed out"):
             list(loader)
 
