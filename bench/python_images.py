@@ -10,7 +10,8 @@ torchvision's ImageFolder of pictures of 500 x 400, RandomResizedCrop to 224, Ra
 ToTensor and Normalize, batches of 64, shuffled; needs torchvision and Pillow. Contenders take turns
 and begin each with an empty page cache where that may be emptied (root), and with memory that is
 there (ballast, if build/bench has it). Each reads two epochs, torch's loader with 0 to 4 worker
-processes (or --workers), Stoker's with as many threads (from 4 on: processes). Told are medians, and what is best of each.
+processes (or --workers), Stoker's with as many threads, from 4 on processes. Told are medians, and
+what is best of each.
 """
 
 import argparse
