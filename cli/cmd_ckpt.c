@@ -316,8 +316,10 @@ run_verify(struct ckpt *c)
     stk_ckpt_info *infos = calloc(LIST_MAX, sizeof(*infos));
     uint32_t total;
     stk_error err;
-    int rc = infos ? open_ckpt(c, true) : cli_error(c->command, "no memory");
 
+    if (!infos)
+        return cli_error(c->command, "no memory");
+    int rc = open_ckpt(c, true);
     if (rc == CLI_OK && !c->options->all && !c->options->node_local) {
         rc = verify_step(c, c->options->step);
     } else if (rc == CLI_OK) {
