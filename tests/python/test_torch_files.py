@@ -8,9 +8,9 @@ import time
 import types
 import unittest
 
-import torch_things
 from torch_support import (DataTest, DataLoader, TorchLoader, default_state, same, stoker, support,
                            torch)
+import torch_things  # behind torch_support, which finds an interpreter that has torch
 from torch_things import crop, load_bytes, load_file
 
 data = torch.utils.data
