@@ -61,6 +61,10 @@ sti_checkpointer_find_latest(const struct sti_scan *scans, int n_scans,
                              struct sti_manifest *manifest, const struct sti_scan **ret_scan,
                              stk_error *err);
 
+/* For a reader of what is there of a checkpoint. */
+struct sti_reader_opts
+sti_view_part_opts(const struct sti_checkpointer *checkpointer, const struct sti_scan *scan);
+
 /* Checks options. Errors: -EINVAL (err names the option and its range). Pure. */
 int
 sti_ckpt_resolve(struct sti_ckpt_resolved *ret_resolved, const stk_ckpt_opts *opts, stk_error *err);

@@ -146,11 +146,29 @@ sti_checkpointer_list(struct sti_checkpointer *checkpointer, stk_ckpt_info *out,
     return rc;
 }
 
+/* Looks at one part; with a reader reads it, too. */
+static stk_ckpt_part
+look_at_part(const struct sti_scan *scan, struct sti_reader *reader,
+             const struct sti_manifest *manifest, uint32_t idx, stk_error *err)
+{
+    const struct sti_part *part = &manifest->parts[idx];
+    bool is_coming = false;
+    int state = sti_part_look(scan, manifest, idx, &is_coming, err);
+
+    if (state == 0 && reader)
+        state = sti_reader_verify_part(reader, idx, err);
+    return (stk_ckpt_part){.bytes = part->n_bytes,
+                           .writer = part->writer,
+                           .flags = is_coming ? STK_PART_COMING : 0,
+                           .state = state};
+}
+
 int
 sti_checkpointer_parts(struct sti_checkpointer *checkpointer, uint64_t step, bool is_read,
                        struct sti_part_list list, stk_error *err)
 {
     struct sti_scan scans[2];
+    struct sti_reader *reader = NULL; /* has the manifest, where there is one */
     struct sti_manifest manifest;
     stk_error why;
     bool is_told = false;
@@ -158,28 +176,30 @@ sti_checkpointer_parts(struct sti_checkpointer *checkpointer, uint64_t step, boo
 
     if (rc < 0)
         return rc;
+    scans[0].nodes = NULL; /* what is here */
+    const struct sti_reader_opts opts = sti_view_part_opts(checkpointer, &scans[0]);
     rc = sti_scan_manifest(&scans[0], step, &manifest, err);
+    if (rc == 0 && is_read)
+        rc = sti_reader_open(&reader, &manifest, &opts, err);
     if (rc < 0) {
         sti_aio_close(scans[0].aio);
         return rc;
     }
-    uint32_t n_out = manifest.n_parts < list.capacity ? manifest.n_parts : list.capacity;
-    for (uint32_t part = 0; part < n_out; part++) {
-        bool is_coming = false;
-        int state = sti_part_look(&scans[0], &manifest, part, is_read, &is_coming, &why);
-
-        list.out[part] = (stk_ckpt_part){.bytes = manifest.parts[part].n_bytes,
-                                         .writer = manifest.parts[part].writer,
-                                         .flags = is_coming ? STK_PART_COMING : 0,
-                                         .state = state};
-        if (state < 0 && state != -ENOENT && !is_told) {
+    const struct sti_manifest *found = reader ? sti_reader_manifest(reader) : &manifest;
+    uint32_t n_out = found->n_parts < list.capacity ? found->n_parts : list.capacity;
+    for (uint32_t idx = 0; idx < n_out; idx++) {
+        list.out[idx] = look_at_part(&scans[0], reader, found, idx, &why);
+        if (list.out[idx].state < 0 && list.out[idx].state != -ENOENT && !is_told) {
             is_told = true;
             if (err)
                 *err = why;
         }
     }
-    *list.total = manifest.n_parts;
-    sti_manifest_fini(&manifest);
+    *list.total = found->n_parts;
+    if (reader)
+        sti_reader_close(reader);
+    else
+        sti_manifest_fini(&manifest);
     sti_aio_close(scans[0].aio);
     return (int)(n_out < INT32_MAX ? n_out : INT32_MAX);
 }

@@ -25,6 +25,17 @@ reader_opts(struct sti_engine *engine)
                                     .is_buffered = sti_engine_is_buffered(engine)};
 }
 
+struct sti_reader_opts
+sti_view_part_opts(const struct sti_checkpointer *checkpointer, const struct sti_scan *scan)
+{
+    struct sti_reader_opts opts = reader_opts(checkpointer->engine);
+
+    opts.scan = *scan;
+    opts.is_buffered |= checkpointer->resolved.is_buffered;
+    opts.may_lack = true;
+    return opts;
+}
+
 /* Of the job's, also where this checkpointer asks nobody. */
 static uint32_t
 rank_of(const struct sti_checkpointer *checkpointer)

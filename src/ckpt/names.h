@@ -13,6 +13,7 @@
 #define STI_NAME_SIZE 112 /* of any of these names, with its NUL */
 #define STI_ID_SIZE 40    /* 16 hexadecimal digits, a hyphen, at most 16 more, NUL */
 #define STI_MANIFEST_NAME "manifest.json"
+#define STI_PULL_SUFFIX ".pull" /* of a part that is being copied from another node */
 
 enum sti_name_kind {
     STI_NAME_OTHER,  /* nothing of ours */

@@ -17,7 +17,6 @@
 #include "base/mem.h"
 #include "ckpt/names.h"
 
-#define PULL_SUFFIX ".pull"
 #define PATH_SIZE (2 * STI_NAME_SIZE + 256)
 
 /* Names of a directory that are wanted. */
@@ -76,11 +75,11 @@ remove_path(struct sti_aio *aio, int dir_fd, const char *path, bool is_dir)
     return rc == -ENOENT ? 0 : rc;
 }
 
-/* Removes a directory of ours with the files in it; one that has directories stays. */
+/* Removes files of a directory: those that are wanted, NULL: all. */
 static int
-remove_dir(struct sti_aio *aio, int dir_fd, const char *dir)
+remove_files(struct sti_aio *aio, int dir_fd, const char *dir, bool (*is_wanted)(const char *name))
 {
-    struct names files = {0};
+    struct names files = {.is_wanted = is_wanted};
     char path[PATH_SIZE];
     int rc = list(aio, dir_fd, dir, &files);
 
@@ -89,6 +88,15 @@ remove_dir(struct sti_aio *aio, int dir_fd, const char *dir)
         rc = remove_path(aio, dir_fd, path, false);
     }
     sti_mem_free(files.names);
+    return rc;
+}
+
+/* Removes a directory of ours with the files in it; one that has directories stays. */
+static int
+remove_dir(struct sti_aio *aio, int dir_fd, const char *dir)
+{
+    int rc = remove_files(aio, dir_fd, dir, NULL);
+
     return rc < 0 ? rc : remove_path(aio, dir_fd, dir, true);
 }
 
@@ -121,23 +129,8 @@ is_unfinished_copy(const char *name)
 {
     size_t n = strlen(name);
 
-    return n > strlen(PULL_SUFFIX) && strcmp(name + n - strlen(PULL_SUFFIX), PULL_SUFFIX) == 0;
-}
-
-/* Copies that were cut off, among the parts of a checkpoint that stays. */
-static int
-remove_unfinished(struct sti_aio *aio, int dir_fd, const char *dir)
-{
-    struct names files = {.is_wanted = is_unfinished_copy};
-    char path[PATH_SIZE];
-    int rc = list(aio, dir_fd, dir, &files);
-
-    for (uint32_t at = 0; rc == 0 && at < files.n; at++) {
-        (void)snprintf(path, sizeof(path), "%s/%s", dir, files.names[at]); /* fits */
-        rc = remove_path(aio, dir_fd, path, false);
-    }
-    sti_mem_free(files.names);
-    return rc;
+    return n > strlen(STI_PULL_SUFFIX) &&
+           strcmp(name + n - strlen(STI_PULL_SUFFIX), STI_PULL_SUFFIX) == 0;
 }
 
 static int
@@ -152,7 +145,8 @@ clean(const struct sti_scan *scan, int dir_fd, uint32_t *n_removed)
         enum sti_name_kind kind = sti_name_parse(names.names[at], &step, id);
 
         if (kind == STI_NAME_PARTS && is_alive(scan, step, id)) {
-            rc = remove_unfinished(scan->aio, dir_fd, names.names[at]);
+            /* It stays, but for copies in it that were cut off. */
+            rc = remove_files(scan->aio, dir_fd, names.names[at], is_unfinished_copy);
             continue;
         }
         rc = remove_dir(scan->aio, dir_fd, names.names[at]);

@@ -56,20 +56,27 @@ open_part_here(struct sti_reader *reader, uint32_t idx, stk_error *err)
     return 0;
 }
 
-/* Whether a part lies here in its full size; without other nodes that has been seen already. */
+/* Whether a part lies here in its full size, or at all where it may be cut; that has been seen
+ * already where all must be here. */
 static bool
 is_here(const struct sti_reader *reader, uint32_t idx)
 {
     char path[PATH_SIZE];
     struct statx found = {0};
-    struct sti_aio_op op = {
-        .kind = STI_AIO_STATX, .path = path, .statx_mask = STATX_SIZE, .statx = &found};
+    struct sti_aio_op op = {.kind = STI_AIO_STATX,
+                            .path = path,
+                            .statx_mask = STATX_SIZE | STATX_TYPE,
+                            .statx = &found};
 
-    if (!reader->opts.scan.nodes) /* and one that is cut may have what is wanted */
+    if (!reader->opts.scan.nodes && !reader->opts.may_lack)
         return true;
     op.dir_fd = sti_scan_part_path(&reader->opts.scan, &reader->manifest, idx, path, sizeof(path));
-    return op.dir_fd != -ENAMETOOLONG && sti_aio_run(reader->opts.scan.aio, &op) == 0 &&
-           found.stx_size == reader->manifest.parts[idx].n_bytes;
+    if (op.dir_fd == -ENAMETOOLONG || sti_aio_run(reader->opts.scan.aio, &op) < 0)
+        return false;
+    bool is_whole = found.stx_size == reader->manifest.parts[idx].n_bytes;
+    /* Opening a FIFO would wait for its writer. */
+    return S_ISREG(found.stx_mode) &&
+           (is_whole || (reader->opts.may_lack && !reader->opts.scan.nodes));
 }
 
 /* node: which of the others to ask first. */
@@ -77,13 +84,12 @@ static int
 open_part(struct sti_reader *reader, uint32_t idx, uint32_t *node, stk_error *err)
 {
     struct sti_reader_part *part = &reader->parts[idx];
-    int rc;
+    int rc = -ENOENT;
 
-    if (is_here(reader, idx)) {
+    if (is_here(reader, idx))
         rc = open_part_here(reader, idx, err);
-        if (rc == 0 || !reader->opts.scan.nodes)
-            return rc;
-    }
+    if (rc == 0 || !reader->opts.scan.nodes)
+        return rc;
     rc = sti_nodes_find_part(&reader->opts.scan, &reader->manifest, idx, node, err);
     part->node = *node;
     part->dio = sti_dio_buffered();
@@ -358,6 +364,16 @@ sti_reader_read_stream(struct sti_reader *reader, uint64_t offset, uint64_t n_by
     const struct sti_read_list list = {.ranges = &range, .n_ranges = 1};
 
     return sti_reader_read_list(reader, &list, err);
+}
+
+int
+sti_reader_verify_part(struct sti_reader *reader, uint32_t part, stk_error *err)
+{
+    struct sti_segment segment = {.part = part, .n_bytes = reader->manifest.parts[part].n_bytes};
+    struct sti_segments segments = {.list = &segment, .n = 1};
+    const struct sti_reading reading = {.is_strict = true};
+
+    return segment.n_bytes > 0 ? sti_reader_run(reader, &segments, &reading, err) : 0;
 }
 
 int

@@ -109,6 +109,10 @@ int
 sti_reader_read_stream(struct sti_reader *reader, uint64_t offset, uint64_t n_bytes, char *dst,
                        stk_error *err);
 
+/* Reads one part and checks every chunk of it. Errors: as sti_reader_read_list(). */
+int
+sti_reader_verify_part(struct sti_reader *reader, uint32_t part, stk_error *err);
+
 /* Reads everything and checks every chunk, each in one place only. progress may be NULL. */
 int
 sti_reader_verify(struct sti_reader *reader, sti_reader_progress_fn progress, void *context,

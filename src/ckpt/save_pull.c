@@ -171,7 +171,7 @@ take_part(struct sti_save *save, uint32_t idx)
     sti_name_part(name, stripe->part.writer, stripe->part.number, manifest->n_parts);
     (void)snprintf(stripe->from_path, sizeof(stripe->from_path), "%s/%s", save->parts_name,
                    name); /* fits */
-    (void)snprintf(stripe->path, sizeof(stripe->path), "%s/%.40s.pull", save->parts_name,
+    (void)snprintf(stripe->path, sizeof(stripe->path), "%s/%.40s" STI_PULL_SUFFIX, save->parts_name,
                    name); /* fits */
     save->n_stripes++;
     return 0;

@@ -17,7 +17,7 @@ from stoker.torch import _random, _transport, _worker
 class Decoder:
     def __init__(self, sock):
         self.sock = sock
-        self.decode = self.collate = self.info = None
+        self.decode = self.collate = None
         self.broken = None  # why it has nothing to decode with
 
     def run(self):
@@ -40,9 +40,8 @@ class Decoder:
 
     def set_up(self, setup, number, count, base):
         _random.seed_worker(base, number)
-        self.info = torchs.WorkerInfo(id=number, num_workers=count, seed=base + number,
-                                      dataset=None)
-        torchs._worker_info = self.info
+        torchs._worker_info = torchs.WorkerInfo(id=number, num_workers=count, seed=base + number,
+                                                dataset=None)
         self.decode, self.collate, init = pickle.loads(setup)
         if init is not None:
             init(number)
@@ -55,14 +54,7 @@ class Decoder:
         for place, (item, sample, target) in enumerate(zip(items, samples, targets)):
             _random.seed_process(_random.sample_seed(base, batch, place, sample))
             made.append(self.decode(item, target))
-        if self.collate is not default_collate:
-            return self.collate(made)
-        # Otherwise it would put the batch into shared memory of its own.
-        torchs._worker_info = None
-        try:
-            return self.collate(made)
-        finally:
-            torchs._worker_info = self.info
+        return _worker.collated(self.collate, made, default_collate)
 
     def answer(self, file):
         try:

@@ -33,8 +33,8 @@ class Here:
         self.files, self.collate = files, collate
         self.own = _random.ThreadGenerator()
 
-    def __call__(self, content, base, batch):
-        """content: [(bytes, sample)] of a batch."""
+    def __call__(self, content, base, batch, setup=None):
+        """content: [(bytes, sample)] of a batch. setup: what pack() gave, for processes."""
         samples = []
         for place, (item, sample) in enumerate(content):
             self.own.generator.manual_seed(_random.sample_seed(base, batch, place, sample))

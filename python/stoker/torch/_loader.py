@@ -28,8 +28,8 @@ from stoker.torch._threads import Threads
 STATE_VERSION = 1
 THREADS_MAX = 8  # where nothing says how many
 BORROW_MAX = 4
-# Handing batches to processes and back costs more than two threads lose by sharing Python's lock
-# (two processors: 0.7 against 0.85 to 1.06 of torch's rate, pictures); many lose far more.
+# Processes take some two seconds to begin. Two threads lose less by sharing Python's lock than that
+# is worth (pictures, two processors: 0.88 of torch's rate, by processes 0.94), many lose far more.
 PROCESSES_FROM = 4
 _FIXED = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
 

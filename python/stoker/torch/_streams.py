@@ -194,8 +194,7 @@ def _decode(shared, decode):
             return
         try:
             if content is not None:
-                given = () if task.setup is None else (task.setup,)
-                task.value = decode(content, task.base, task.batch, *given)
+                task.value = decode(content, task.base, task.batch, task.setup)
         except BaseException as error:
             task.error = error
             if isinstance(error, _decoders.Ended):

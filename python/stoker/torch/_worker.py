@@ -157,14 +157,7 @@ class Worker:
             samples = self.fetch.seeded(index, base, batch, _random.seed_process)
         else:
             samples = self.fetch.samples(index)
-        if self.fetch.collate is not default_collate(self.fetch.is_batched):
-            return self.fetch.collate(samples)
-        # Otherwise it would put the batch into shared memory of its own.
-        info, torchs._worker_info = torchs._worker_info, None
-        try:
-            return self.fetch.collate(samples)
-        finally:
-            torchs._worker_info = info
+        return collated(self.fetch.collate, samples, default_collate(self.fetch.is_batched))
 
     def answer(self, ticket, batch, index, base):
         try:
@@ -175,6 +168,17 @@ class Worker:
             socket.send_fds(self.sock, [ANSWER.pack(ticket, kind)], [file])
         finally:
             os.close(file)
+
+
+def collated(collate, samples, default):
+    """A batch of samples. The default would put it into shared memory of its own in a worker."""
+    if collate is not default:
+        return collate(samples)
+    info, torchs._worker_info = torchs._worker_info, None
+    try:
+        return collate(samples)
+    finally:
+        torchs._worker_info = info
 
 
 def pack_error(error):
