@@ -154,22 +154,29 @@ test_a_copy_that_was_cut_off(void **state)
 
 #define CHUNK 4096
 
-/* Flips a bit in each second chunk of a part's file, the first or the second of each pair. */
-static void
-damage_file(const char *path, int first)
+/* Flips a bit. Returns false beyond the end. */
+static bool
+damage_byte(const char *path, long at)
 {
     FILE *file = fopen(path, "r+e");
 
     assert_non_null(file);
-    for (long at = (long)first * CHUNK + 7;; at += 2L * CHUNK) {
-        assert_int_equal(fseek(file, at, SEEK_SET), 0);
-        int byte = fgetc(file);
-        if (byte == EOF)
-            break;
+    assert_int_equal(fseek(file, at, SEEK_SET), 0);
+    int byte = fgetc(file);
+    if (byte != EOF) {
         assert_int_equal(fseek(file, at, SEEK_SET), 0);
         assert_int_equal(fputc(byte ^ 16, file), byte ^ 16);
     }
     assert_int_equal(fclose(file), 0);
+    return byte != EOF;
+}
+
+/* Flips a bit in each second chunk of a part's file, the first or the second of each pair. */
+static void
+damage_file(const char *path, int first)
+{
+    for (long at = (long)first * CHUNK + 7; damage_byte(path, at); at += 2L * CHUNK)
+        ;
 }
 
 /* Damages what ranks wrote: on their own node and on that of the copy in the same chunks or in
@@ -304,6 +311,75 @@ damage_nodes(struct scene *scene, const char *comm)
         damage_all(scene, node, 3, true);
     run(scene, comm, 5, load_mended); /* two of them have nothing on their own node */
     scene->opts.shared = NULL;
+}
+
+static void
+save_and_share(struct rank *rank)
+{
+    stk_ckpt *ckpt = open_ckpt(rank);
+    stk_error err;
+
+    save_at(rank, ckpt, 1, 0, &err);
+    assert_int_equal(stk_ckpt_wait(ckpt, STK_DURABLE_SHARED, STK_FOREVER, &err), 0);
+    stk_ckpt_close(ckpt);
+}
+
+/* Reads all that there is, often: one slot of each part at a time. */
+static void
+read_often(struct rank *rank)
+{
+    stk_ckpt *ckpt = open_ckpt(rank);
+    stk_view_info info = {STK_VIEW_INFO_INIT};
+    stk_view *view;
+    stk_error err;
+
+    assert_int_equal(stk_view_open(&view, ckpt, 1, &err), 0);
+    assert_int_equal(stk_view_get_info(view, &info), 0);
+    char *bytes = malloc(info.bytes);
+    assert_non_null(bytes);
+    for (int again = 0; again < 60; again++)
+        if (stk_view_read(view, 0, bytes, info.bytes, &err) < 0)
+            fail_msg("rank %u: %s: %s", rank->rank, err.path, err.message);
+    free(bytes);
+    stk_view_close(view);
+    job_meet(rank->job);
+    stk_ckpt_close(ckpt);
+}
+
+/* One chunk of each part is right in the shared directory only, of one part its last: that slot
+ * is done with it, and the others go on with their nodes, which are somewhere else. */
+static void
+take_turns(struct scene *scene, const char *comm)
+{
+    char shared[300];
+    char pattern[400];
+
+    scene->opts.node_local = 1;
+    (void)snprintf(shared, sizeof(shared), "%s/far", scene->dir);
+    scene->opts.shared = shared;
+    scene->per_node = 1;
+    run(scene, comm, 3, save_and_share);
+    for (uint32_t node = 0; node < 3; node++) {
+        glob_t found;
+        struct stat is;
+
+        node_dir(scene, node, pattern);
+        (void)strncat(pattern, "/step-*.*/part-[012]-0.bin", sizeof(pattern) - strlen(pattern) - 1);
+        assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+        assert_int_equal(found.gl_pathc, 1);
+        assert_int_equal(stat(found.gl_pathv[0], &is), 0);
+        damage_byte(found.gl_pathv[0], node == 0 ? (long)is.st_size - 1 : CHUNK);
+        globfree(&found);
+    }
+    run(scene, comm, 6, read_often); /* half of them have nothing on their own node */
+    scene->opts.shared = NULL;
+}
+
+static void
+test_nodes_and_the_shared_one_take_turns(void **state)
+{
+    (void)state;
+    for_each_comm(take_turns);
 }
 
 static void
@@ -594,6 +670,7 @@ main(void)
         cmocka_unit_test(test_a_copy_that_was_cut_off),
         cmocka_unit_test(test_what_is_damaged_comes_from_the_copy),
         cmocka_unit_test(test_what_is_damaged_comes_from_the_shared_one),
+        cmocka_unit_test(test_nodes_and_the_shared_one_take_turns),
         cmocka_unit_test(test_two_nodes_are_lost),
         cmocka_unit_test(test_many_saves_and_a_shared_directory),
         cmocka_unit_test(test_a_copy_that_fails),
